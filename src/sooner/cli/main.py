@@ -1,0 +1,50 @@
+"""`sooner`: one small file a command; parsing and printing only. Nothing here imports torch before it is needed."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+import typer
+
+from sooner.cli import bench
+from sooner.cli.doctor import doctor
+from sooner.cli.generate import generate
+from sooner.errors import SoonerError
+
+app = typer.Typer(
+    name="sooner",
+    help="The same tokens, sooner: speculative decoding that keeps the target's output exactly.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(generate)
+app.command()(doctor)
+app.add_typer(bench.app, name="bench")
+
+
+@app.callback()
+def _root() -> None:
+    """Keeps the command name required even while there is only one command."""
+
+
+def main() -> None:
+    """Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted."""
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except SoonerError as error:
+        _fail(str(error), 2)
+    except click.ClickException as error:
+        _fail(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone: nothing is left to say to it
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> None:
+    sys.stdout.flush()
+    print(f"sooner: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,22 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, or a Hugging Face folder")]
+Draft = Annotated[
+    str | None,
+    typer.Option("--draft", help="drafters, comma-separated: ngram, suffix, model:PATH, model:self/N, package:Class"),
+]
+DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="most tokens drafted a round")]
+Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or block")]
+Weights = Annotated[str, typer.Option("--weights", help="format of the weights in memory: auto, f32 or bf16")]
+Device = Annotated[str, typer.Option("--device", help="cpu or cuda")]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor threads [default: all cores]")]
+MaxContext = Annotated[
+    int | None, typer.Option("--max-context", help="tokens of prompt and answer [default: the model's, at most 4096]")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]

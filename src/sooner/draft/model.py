@@ -1,0 +1,134 @@
+"""A smaller model as the drafter: `model:PATH`, or `model:self/N`, the target's own first N layers.
+
+Its cache is caught up with the ledger by absolute length before it proposes, and cut back to what agrees with the
+ledger after each commit. Under `match` it draws with the target's own noise, so that both choose alike as often as the
+Gumbel coupling allows; under `rejection` and `block` it samples, and each node carries its distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sooner.cache.paged import Table
+from sooner.draft.protocol import Ask
+from sooner.models.decoder import Decoder
+from sooner.models.runner import F32, Span, forward
+from sooner.sampling.draws import RoundDraws, Source
+from sooner.sampling.noise import Noise
+from sooner.sampling.road import Road
+from sooner.types import Distribution, Draft, Ledger
+
+CATCH_UP_ROWS = 512  # rows of one catch-up pass: bounds its memory
+
+
+@dataclass(slots=True)
+class State:
+    """One sequence's cache, and the tokens at positions start, start + 1, ... that were guesses when it read them."""
+
+    table: Table = field(default_factory=Table)
+    start: int = 0
+    guesses: list[int] = field(default_factory=list)
+
+
+class ModelDrafter:
+    """Implements `protocol.Drafter`. vocabulary is the target's size: ids from there on are never proposed."""
+
+    samples = True
+
+    def __init__(self, name: str, decoder: Decoder, vocabulary: int, cache_pages: int) -> None:
+        self.name = name
+        self._decoder = decoder
+        self._vocabulary = vocabulary
+        self._cache = decoder.new_cache(cache_pages)
+        self._states: dict[int, State] = {}
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """Drafts all asks in step: one pass of the draft model for each position."""
+        works = [Work(ask, self._states.setdefault(ask.key, State()), self._fits(ask)) for ask in asks]
+        active = [work for work in works if work.limit > 0]
+        logits = self._catch_up(active)
+        while active:
+            for work, row in zip(active, logits):
+                work.extend(self._fit_row(row))
+            active = [work for work in active if len(work.tokens) < work.limit]
+            spans = [Span(work.state.table, work.tokens[-1:]) for work in active]
+            logits = [rows[0] for rows in forward(self._decoder, self._cache, spans)] if spans else []
+        for work in works:
+            work.state.start, work.state.guesses = len(work.ask.ledger), work.tokens
+        return [Draft.chain(work.tokens, work.probs) for work in works]
+
+    def commit(self, key: int, ledger: Ledger) -> None:
+        if state := self._states.get(key):
+            confirmed = state.start
+            for guess, token in zip(state.guesses, ledger.tokens[state.start :]):
+                if guess != token:
+                    break
+                confirmed += 1
+            self._cache.truncate(state.table, min(state.table.length, confirmed))
+            state.start, state.guesses = len(ledger), []
+
+    def cached(self, key: int) -> int:
+        state = self._states.get(key)
+        return state.table.length if state else 0
+
+    def forget(self, key: int) -> None:
+        if state := self._states.pop(key, None):
+            self._cache.release(state.table)
+
+    def _fits(self, ask: Ask) -> int:
+        """How many tokens may be drafted before the draft model's own context is full."""
+        return min(ask.limit, self._decoder.config.context - len(ask.ledger) + 1)
+
+    def _catch_up(self, works: Sequence[Work]) -> list[F32]:
+        """Reads the ledger tokens that the cache lacks; the logits [V] after the ledger's last token, a work."""
+        logits: dict[int, F32] = {}
+        while behind := [work for work in works if work.ask.key not in logits]:
+            chunk = max(CATCH_UP_ROWS // len(behind), 1)
+            spans = [work.span(chunk) for work in behind]
+            for work, rows in zip(behind, forward(self._decoder, self._cache, spans)):
+                if len(rows):
+                    logits[work.ask.key] = rows[0]
+        return [logits[work.ask.key] for work in works]
+
+    def _fit_row(self, row: F32) -> F32:
+        """A row over the draft's vocabulary as one over the target's: padding cut off, or missing ids impossible."""
+        missing = self._vocabulary - len(row)
+        return row[: self._vocabulary] if missing <= 0 else np.pad(row, (0, missing), constant_values=-np.inf)
+
+
+class Work:
+    """One ask while it is being drafted."""
+
+    def __init__(self, ask: Ask, state: State, limit: int) -> None:
+        self.ask, self.state, self.limit = ask, state, limit
+        self.tokens: list[int] = []
+        self.probs: list[Distribution | None] = []
+        self._road = Road.of(ask.request)
+        self._noise = Noise(ask.request.seed, ask.request.sample)
+
+    def span(self, chunk: int) -> Span:
+        start, end = self.state.table.length, len(self.ask.ledger)
+        stop = min(start + chunk, end)
+        return Span(self.state.table, self.ask.ledger.tokens[start:stop], wants=stop == end)
+
+    def extend(self, logits: F32) -> None:
+        """Draws the next token, from the same road as the target's."""
+        prefix = self.ask.ledger.tokens + self.tokens
+        if self.ask.rule == "match":
+            self.tokens.append(self._road.choose(logits, prefix, self._noise))
+            self.probs.append(None)
+        else:
+            token, q = sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
+            self.tokens.append(token)
+            self.probs.append(q)
+
+
+def sample_draft(
+    road: Road, logits: F32, prefix: Sequence[int], index: int, source: Source
+) -> tuple[int, Distribution]:
+    """The index-th token of a round's sampled chain, and the very distribution that it was drawn from."""
+    q = road.probabilities(logits, prefix)
+    return RoundDraws(source, len(prefix) - index).draft(index, q), q

@@ -1,0 +1,133 @@
+"""Requests in, tokens out: `add`, `abort`, and `step`, which plays one round for everything that is running."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import count
+
+from sooner.cache.paged import pages_for
+from sooner.draft.protocol import Drafter
+from sooner.engine.scheduler import Scheduler
+from sooner.engine.sequence import Piece, Sequence
+from sooner.engine.stats import Stats
+from sooner.engine.step import Parts, play_round
+from sooner.engine.text import Detokenizer, TextState
+from sooner.errors import InputError
+from sooner.kernels.interface import PAGE
+from sooner.models.decoder import Decoder
+from sooner.types import FinishReason, Request, RoundRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What one step added to one request; the last one carries the reason why it ended."""
+
+    request_id: str
+    pieces: tuple[Piece, ...]
+    finish_reason: FinishReason | None
+    stats: Stats
+    error: str = ""
+
+
+class Engine:
+    """Owns the target's cache and the requests in flight. One thread drives it.
+
+    cache_tokens: positions that the cache holds for all requests together. detokenizer makes one request's text
+    state; without it there is no text, and stop strings are refused. trace is called with every round's record.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        drafters: Mapping[str, Drafter] | None = None,
+        *,
+        cache_tokens: int,
+        max_rows: int = 512,
+        max_sequences: int = 64,
+        detokenizer: Callable[[], Detokenizer] | None = None,
+        trace: Callable[[RoundRecord], None] | None = None,
+    ) -> None:
+        cache = decoder.new_cache(pages_for(cache_tokens))
+        self.parts = Parts(decoder, cache, dict(drafters or {}))
+        self.scheduler = Scheduler(cache, max_rows, max_sequences)
+        self.trace = trace
+        self._detokenizer = detokenizer
+        self._sequences: dict[str, Sequence] = {}
+        self._keys = count()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._sequences)
+
+    @property
+    def capacity(self) -> int:
+        """The most tokens, prompt and output, that one request can have."""
+        return min(self.parts.decoder.config.context, self.parts.cache.pages * PAGE)
+
+    def add(self, request: Request) -> None:
+        """Takes a request in. Raises InputError for what can never run; see `Request` for its fields."""
+        self._check(request)
+        text = None
+        if self._detokenizer:
+            params = request.params
+            text = TextState(self._detokenizer(), params.stop, params.include_stop_str_in_output)
+        sequence = Sequence.of(next(self._keys), request, text)
+        sequence.trace = self.trace
+        if request.max_tokens == 0:
+            sequence.finish_reason = "length"
+        self._sequences[request.id] = sequence
+        self.scheduler.add(sequence)
+
+    def abort(self, request_id: str) -> None:
+        """Drops a request and frees what it holds; unknown or finished ids are ignored."""
+        if sequence := self._sequences.get(request_id):
+            sequence.finish_reason = "abort"
+            self._retire(sequence)
+
+    def step(self) -> list[Progress]:
+        """Plays one round and returns what it added. Without work it returns at once."""
+        ended = [s for s in self._sequences.values() if s.finish_reason]
+        for sequence in ended:
+            self._retire(sequence)
+        turns, preempted = self.scheduler.schedule()
+        for sequence in preempted:
+            self._forget(sequence)
+        if turns:
+            play_round(self.parts, turns)
+        return [self._report(s) for s in ended + [turn.sequence for turn in turns]]
+
+    def _report(self, sequence: Sequence) -> Progress:
+        pieces, sequence.new_pieces = tuple(sequence.new_pieces), []
+        if sequence.finish_reason and sequence.request.id in self._sequences:
+            self._retire(sequence)
+        return Progress(sequence.request.id, pieces, sequence.finish_reason, sequence.stats, sequence.error)
+
+    def _retire(self, sequence: Sequence) -> None:
+        self.scheduler.remove(sequence)
+        self._forget(sequence)
+        del self._sequences[sequence.request.id]
+
+    def _forget(self, sequence: Sequence) -> None:
+        for name in sequence.request.speculation.drafters:
+            self.parts.drafters[name].forget(sequence.key)
+
+    def _check(self, request: Request) -> None:
+        vocabulary = self.parts.decoder.config.vocabulary
+        if request.id in self._sequences:
+            raise InputError(f"request id {request.id!r} is in flight already; choose another")
+        if not request.prompt:
+            raise InputError("the prompt has no tokens; give at least one")
+        if wrong := [t for t in request.prompt if not 0 <= t < vocabulary]:
+            raise InputError(f"prompt token {wrong[0]} is outside the vocabulary of {vocabulary}")
+        if wrong := [t for t in request.params.logit_bias if t >= vocabulary]:
+            raise InputError(f"logit_bias token {wrong[0]} is outside the vocabulary of {vocabulary}")
+        if len(request.prompt) + request.max_tokens > self.capacity:
+            raise InputError(
+                f"{len(request.prompt)} prompt tokens and max_tokens {request.max_tokens} exceed the limit of "
+                f"{self.capacity}; shorten one of them, or raise the context (--max-context)"
+            )
+        if unknown := [name for name in request.speculation.drafters if name not in self.parts.drafters]:
+            raise InputError(f"drafter {unknown[0]!r} is not loaded; loaded are {sorted(self.parts.drafters)}")
+        if request.params.stop and not self._detokenizer:
+            raise InputError(f"stop strings {request.params.stop} need a tokenizer; use stop_token_ids")

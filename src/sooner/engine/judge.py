@@ -1,0 +1,44 @@
+"""Verification of one draft: the target's logits and the sampling road meet the rules of `verify/`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sooner.sampling.draws import RoundDraws, Source
+from sooner.sampling.noise import Noise
+from sooner.sampling.road import F32, Road
+from sooner.types import Draft, Request, Rule, Verdict
+from sooner.verify.block import block
+from sooner.verify.match import match
+from sooner.verify.rejection import rejection
+
+STOCHASTIC = {"rejection": rejection, "block": block}
+
+
+def rule_for(request: Request, samples: bool) -> Rule:
+    """Resolves `auto`. samples: whether the round's drafter samples its proposals.
+
+    `match` for greedy and seeded requests and for every deterministic draft, where it is exact and no rule accepts
+    more; `block` for an unseeded request whose draft is a sampled chain.
+    """
+    if request.speculation.rule != "auto":
+        return request.speculation.rule
+    return "block" if samples and not request.seeded and not request.params.greedy else "match"
+
+
+def judge_by_match(draft: Draft, tokens: Sequence[int], logits: F32, road: Road, noise: Noise) -> Verdict:
+    """tokens: the ledger. logits [1 + len(draft), V]: row 0 chooses after the ledger, row 1 + i after draft node i."""
+    return match(draft, lambda node: road.choose(logits[node + 1], prefix(tokens, draft, node), noise))
+
+
+def judge_by_ratio(rule: Rule, draft: Draft, tokens: Sequence[int], logits: F32, road: Road, source: Source) -> Verdict:
+    """The same for `rejection` and `block`, which compare distributions."""
+    draws = RoundDraws(source, len(tokens))
+    return STOCHASTIC[rule](
+        draft, lambda node: road.probabilities(logits[node + 1], prefix(tokens, draft, node)), draws
+    )
+
+
+def prefix(tokens: Sequence[int], draft: Draft, node: int) -> list[int]:
+    """Everything before the choice after `node`: the ledger, then the node's ancestors and itself."""
+    return [*tokens, *(draft.tokens[n] for n in draft.ancestors(node))]

@@ -1,0 +1,95 @@
+"""Which sequences take part in the next round, and with how many rows of their tail."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from sooner.cache.paged import PagedCache
+from sooner.engine.sequence import Sequence
+from sooner.errors import CapacityError
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A sequence's part in a round: `take` rows of its tail. A chunk that leaves tail behind chooses no token."""
+
+    sequence: Sequence
+    take: int
+    completes: bool  # whether `take` is all of the tail
+
+    @classmethod
+    def of(cls, sequence: Sequence, budget: int) -> Turn:
+        take = min(sequence.tail, budget)
+        return cls(sequence, take, completes=take == sequence.tail)
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """First come, first served. Sequences that decode go first; prompts fill the row budget that is left, in chunks.
+
+    When pages run out the newest sequence is preempted: its pages are freed, its ledger stays, and it is recomputed
+    from there as soon as there is room. The oldest is never preempted, so every request ends.
+    """
+
+    cache: PagedCache
+    max_rows: int = 512
+    max_sequences: int = 64
+    waiting: deque[Sequence] = field(default_factory=deque)
+    running: list[Sequence] = field(default_factory=list)
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        self.cache.release(sequence.table)
+        if sequence in self.running:
+            self.running.remove(sequence)
+        else:
+            self.waiting.remove(sequence)
+
+    def schedule(self) -> tuple[list[Turn], list[Sequence]]:
+        """The turns of the next round, with their pages reserved, and the sequences preempted to make room."""
+        preempted: list[Sequence] = []
+        turns = [turn for s in list(self.running) if (turn := self._turn(s, self.max_rows, preempted))]
+        turns = [turn for turn in turns if turn.sequence not in preempted]
+        budget = self.max_rows - sum(turn.take for turn in turns)
+        turns += self._admit(budget) if not preempted else []
+        return turns, preempted
+
+    def _turn(self, sequence: Sequence, budget: int, preempted: list[Sequence]) -> Turn | None:
+        if sequence in preempted:
+            return None
+        turn = Turn.of(sequence, budget)
+        while not self._reserve(turn):
+            victim = self.running[-1]
+            self._preempt(victim)
+            preempted.append(victim)
+            if victim is sequence:
+                return None
+        return turn
+
+    def _admit(self, budget: int) -> list[Turn]:
+        turns: list[Turn] = []
+        while self.waiting and budget > 0 and len(self.running) < self.max_sequences:
+            turn = Turn.of(self.waiting[0], budget)
+            if not self._reserve(turn):
+                break
+            self.running.append(self.waiting.popleft())
+            turns.append(turn)
+            budget -= turn.take
+        return turns
+
+    def _reserve(self, turn: Turn) -> bool:
+        sequence = turn.sequence
+        drafted = max(min(sequence.request.speculation.draft_tokens, sequence.remaining - 1), 0)
+        try:
+            self.cache.reserve(sequence.table, sequence.table.length + turn.take + drafted)
+        except CapacityError:
+            return False
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self.cache.release(sequence.table)
+        self.waiting.appendleft(sequence)

@@ -1,0 +1,72 @@
+"""A request in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sooner.cache.paged import Table
+from sooner.engine.stats import Stats
+from sooner.engine.text import TextState
+from sooner.sampling.noise import Noise
+from sooner.sampling.road import Road
+from sooner.types import FinishReason, Kind, Ledger, Request, RoundRecord
+
+Origin = Kind | str  # "accepted", "correction" or "bonus"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A committed token, the text that became certain with it (often none or several tokens' worth), its origin."""
+
+    token: int
+    text: str
+    origin: Origin
+
+
+@dataclass(slots=True)
+class Sequence:
+    """The ledger is the truth; `table` says how much of it the target's cache covers, and never more."""
+
+    key: int
+    request: Request
+    ledger: Ledger
+    road: Road
+    noise: Noise
+    text: TextState | None = None
+    table: Table = field(default_factory=Table)
+    stats: Stats = field(default_factory=Stats)
+    finish_reason: FinishReason | None = None
+    error: str = ""
+    drafting: bool = True  # False once a drafter has failed
+    new_pieces: list[Piece] = field(default_factory=list)
+    trace: Callable[[RoundRecord], None] | None = None
+
+    @classmethod
+    def of(cls, key: int, request: Request, text: TextState | None) -> Sequence:
+        ledger = Ledger(list(request.prompt), len(request.prompt))
+        stats = Stats(prompt_tokens=len(request.prompt))
+        return cls(key, request, ledger, Road.of(request), Noise(request.seed, request.sample), text, stats=stats)
+
+    @property
+    def remaining(self) -> int:
+        return self.request.max_tokens - self.ledger.output_length
+
+    @property
+    def tail(self) -> int:
+        """How many ledger tokens the cache does not cover; the last one is always among them."""
+        return len(self.ledger) - self.table.length
+
+    @property
+    def prefilling(self) -> bool:
+        """True until the first token, and again after a preemption: such a pass drafts nothing."""
+        return self.tail > 1 or self.ledger.output_length == 0
+
+    def note(self, record: RoundRecord, prefill: bool) -> None:
+        """Counts a round, or a pass that belonged to the prompt."""
+        if prefill:
+            self.stats.add_prefill(record)
+        else:
+            self.stats.add(record)
+        if self.trace:
+            self.trace(record)

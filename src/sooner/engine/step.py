@@ -1,0 +1,166 @@
+"""The round: plan -> draft -> verify -> commit, for a list of sequences. Plain decoding is a round of empty drafts."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from itertools import pairwise
+
+from sooner.cache.paged import PagedCache
+from sooner.draft.protocol import Ask, Drafter
+from sooner.engine.commit import commit
+from sooner.engine.judge import judge_by_match, judge_by_ratio, rule_for
+from sooner.engine.scheduler import Turn
+from sooner.engine.sequence import Sequence
+from sooner.errors import DrafterError
+from sooner.models.decoder import Decoder
+from sooner.models.runner import F32, Span, forward
+from sooner.plan.policy import Grant, fixed
+from sooner.sampling.road import NumericalError
+from sooner.types import EMPTY, Draft, RoundRecord, Rule, Verdict
+
+PREFILL = "prefill"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a round works with: the target, its cache, and the drafters by name."""
+
+    decoder: Decoder
+    cache: PagedCache
+    drafters: Mapping[str, Drafter]
+
+    def samples(self, grant: Grant) -> bool:
+        return bool(grant.tokens) and self.drafters[grant.drafter].samples
+
+
+def play_round(parts: Parts, turns: Seq[Turn]) -> None:
+    """One round for every turn. Commits to ledgers, moves caches, records; finished sequences carry their reason."""
+    marks = [time.perf_counter()]
+    grants = [plan(turn) for turn in turns]
+    rules = [rule_for(turn.sequence.request, parts.samples(grant)) for turn, grant in zip(turns, grants)]
+    drafts = draft(parts, turns, grants, rules)
+    marks.append(time.perf_counter())
+    logits = forward(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)])
+    marks.append(time.perf_counter())
+    verdicts = [verify(turn, d, rule, rows) for turn, d, rule, rows in zip(turns, drafts, rules, logits)]
+    marks.append(time.perf_counter())
+    committed = [settle(parts, turn, d, v) for turn, d, v in zip(turns, drafts, verdicts)]
+    marks.append(time.perf_counter())
+    record(turns, grants, rules, drafts, verdicts, committed, marks)
+
+
+def plan(turn: Turn) -> Grant:
+    sequence = turn.sequence
+    if not turn.completes or sequence.prefilling:
+        return Grant("", 0, PREFILL)
+    if not sequence.drafting:
+        return Grant("", 0, sequence.stats.drafter_error)
+    return fixed(sequence.request.speculation, sequence.remaining)
+
+
+def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) -> list[Draft]:
+    """Asks each granted drafter once for all its sequences. One that fails is switched off for them, and reported."""
+    drafts = [EMPTY] * len(turns)
+    for name in {grant.drafter for grant in grants if grant.tokens}:
+        mine = [i for i, grant in enumerate(grants) if grant.drafter == name and grant.tokens]
+        sequences = [turns[i].sequence for i in mine]
+        asks = [Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i]) for i, s in zip(mine, sequences)]
+        try:
+            proposed = parts.drafters[name].propose(asks)
+            check(name, asks, proposed, parts.decoder.config.vocabulary)
+        except Exception as error:  # whatever a user's drafter raises must not end the text
+            switch_off(name, sequences, error)
+        else:
+            for i, proposal in zip(mine, proposed, strict=True):
+                drafts[i] = proposal
+    return drafts
+
+
+def check(name: str, asks: Seq[Ask], drafts: Seq[Draft], vocabulary: int) -> None:
+    if len(drafts) != len(asks):
+        raise DrafterError(f"drafter {name!r} returned {len(drafts)} drafts for {len(asks)} asks")
+    for ask, proposal in zip(asks, drafts):
+        if len(proposal) > ask.limit:
+            raise DrafterError(f"drafter {name!r} proposed {len(proposal)} tokens where {ask.limit} were granted")
+        wrong = [token for token in proposal.tokens if not 0 <= token < vocabulary]
+        if wrong:
+            raise DrafterError(f"drafter {name!r} proposed token {wrong[0]}, the target's vocabulary has {vocabulary}")
+
+
+def switch_off(name: str, sequences: Seq[Sequence], error: Exception) -> None:
+    for sequence in sequences:
+        sequence.drafting = False
+        sequence.stats.drafter_error = f"drafter {name!r} failed and was switched off: {error}"
+    warnings.warn(sequences[0].stats.drafter_error, RuntimeWarning, stacklevel=2)
+
+
+def span(turn: Turn, proposal: Draft) -> Span:
+    start = turn.sequence.table.length
+    tail = turn.sequence.ledger.tokens[start : start + turn.take]
+    return Span(turn.sequence.table, tail, proposal, wants=turn.completes)
+
+
+def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | None:
+    """The verdict on one draft; None where no token is due. logits [1 + len(draft), V], row 0 after the ledger."""
+    sequence = turn.sequence
+    if not turn.completes:
+        return None
+
+    tokens, road, noise = sequence.ledger.tokens, sequence.road, sequence.noise
+    try:
+        if rule == "match":
+            return judge_by_match(proposal, tokens, logits, road, noise)
+        return judge_by_ratio(rule, proposal, tokens, logits, road, noise)
+    except NumericalError as error:
+        sequence.finish_reason, sequence.error = "error", str(error)
+        return None
+
+
+def settle(parts: Parts, turn: Turn, proposal: Draft, verdict: Verdict | None) -> list[int]:
+    """Commits a verdict and brings the target's and the drafters' caches back to what the ledger confirms."""
+    if verdict is None:
+        return []
+    sequence = turn.sequence
+    start = len(sequence.ledger)
+    committed = commit(sequence, proposal, verdict)
+    parts.cache.keep(sequence.table, start, verdict.path[: len(committed)])
+    assert sequence.table.length <= len(sequence.ledger), "the target's cache is ahead of the ledger"
+    for name in sequence.request.speculation.drafters:
+        drafter = parts.drafters[name]
+        drafter.commit(sequence.key, sequence.ledger)
+        assert drafter.cached(sequence.key) <= len(sequence.ledger), f"drafter {name!r} is ahead of the ledger"
+    return committed
+
+
+def record(
+    turns: Seq[Turn],
+    grants: Seq[Grant],
+    rules: Seq[Rule],
+    drafts: Seq[Draft],
+    verdicts: Seq[Verdict | None],
+    committed: Seq[list[int]],
+    marks: Seq[float],
+) -> None:
+    """Writes each sequence's share of the round into its statistics."""
+    draft_s, target_s, verify_s, commit_s = ((b - a) / len(turns) for a, b in pairwise(marks))
+    for turn, grant, rule, proposal, verdict, tokens in zip(turns, grants, rules, drafts, verdicts, committed):
+        entry = RoundRecord(
+            request_id=turn.sequence.request.id,
+            start=len(turn.sequence.ledger) - len(tokens),
+            drafter=grant.drafter if proposal else "",
+            rule=rule,
+            reason=grant.reason,
+            draft=proposal.tokens,
+            accepted=min(len(verdict.path), len(tokens)) if verdict else 0,
+            committed=tuple(tokens),
+            kind=verdict.kind if verdict else "bonus",
+            draft_s=draft_s,
+            target_s=target_s,
+            verify_s=verify_s,
+            commit_s=commit_s,
+        )
+        turn.sequence.note(entry, prefill=grant.reason == PREFILL)

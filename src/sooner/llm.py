@@ -1,0 +1,174 @@
+"""`LLM`: text in, text out, plain or speculative. The one object that most users need."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import cast
+
+from sooner.draft.load import load_drafter
+from sooner.draft.protocol import Drafter, Target
+from sooner.engine.engine import Engine
+from sooner.errors import InputError
+from sooner.kernels import make_kernels
+from sooner.models.checkpoint import open_checkpoint
+from sooner.models.decoder import build_decoder
+from sooner.models.locate import find_model
+from sooner.models.tokenizer import TextStream
+from sooner.outputs import Completion, Event, Output
+from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
+
+Prompt = str | Sequence[int]
+Messages = Sequence[Mapping[str, str]]
+
+
+class LLM:
+    """A target model with its drafters, ready to answer.
+
+    model: a short name (`smollm2`), a .gguf file or a Hugging Face folder. draft: names of drafters, comma-separated
+    or a list: "ngram", "suffix", "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
+    draft_tokens: the most tokens drafted a round. verify: "auto", "match", "rejection" or "block".
+    weights: "auto", "f32" or "bf16". max_context: tokens of prompt and output together that one request may have,
+    at most the model's own. max_sequences: requests in flight at once; each has cache for max_context tokens.
+    """
+
+    def __init__(
+        self,
+        model: str = "smollm2",
+        *,
+        draft: str | Sequence[str] | None = None,
+        draft_tokens: int = 4,
+        verify: Rule = "auto",
+        weights: str = "auto",
+        device: str = "cpu",
+        threads: int | None = None,
+        max_context: int | None = None,
+        max_sequences: int = 8,
+        trace: Callable[[RoundRecord], None] | None = None,
+    ) -> None:
+        names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
+        self.speculation = Speculation(names, draft_tokens, verify)
+        checkpoint = open_checkpoint(find_model(model))
+        context = _context(max_context, checkpoint.config.context)
+        kernels = make_kernels(device, weights, threads)
+        self.tokenizer = checkpoint.tokenizer
+        self.config = replace(checkpoint.config, context=context)
+        self.decoder = build_decoder(self.config, checkpoint.tensors, kernels, device)
+        cache_tokens = context * max_sequences
+        target = Target(self.config.vocabulary, context, self.config.eos)
+        drafters: dict[str, Drafter] = {
+            name: load_drafter(name, target, self.decoder, self.tokenizer, cache_tokens) for name in names
+        }
+        self.engine = Engine(
+            self.decoder,
+            drafters,
+            cache_tokens=cache_tokens,
+            max_sequences=max_sequences,
+            detokenizer=lambda: TextStream(self.tokenizer),
+            trace=trace,
+        )
+        self._ids = count()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        speculative: bool = True,
+    ) -> list[Output]:
+        """Completes each prompt (text, or token ids). `speculative=False` decodes plainly, with the same tokens."""
+        batch = _as_batch(prompts)
+        settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
+        if len(settings) != len(batch):
+            raise InputError(f"{len(settings)} SamplingParams for {len(batch)} prompts; give one, or one each")
+        jobs = [self._requests(p, s, speculative) for p, s in zip(batch, settings)]
+        outputs = [Output(list(job[0].prompt), [Completion(i) for i in range(len(job))], job[0].seed) for job in jobs]
+        places = {r.id: completion for job, out in zip(jobs, outputs) for r, completion in zip(job, out.outputs)}
+        for _ in self._run([request for job in jobs for request in job], places):
+            pass
+        return outputs
+
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool = True
+    ) -> Iterator[Event]:
+        """Yields an event for every step that brings something; leaving the loop early aborts the request."""
+        requests = self._requests(prompt, params or SamplingParams(), speculative)
+        return self._run(requests, {r.id: Completion(i) for i, r in enumerate(requests)})
+
+    def chat(self, messages: Messages, params: SamplingParams | None = None, *, speculative: bool = True) -> Output:
+        """Answers a conversation, [{"role": ..., "content": ...}, ...], through the model's chat template."""
+        return self.generate([self.chat_prompt(messages)], params, speculative=speculative)[0]
+
+    def chat_prompt(self, messages: Messages) -> list[int]:
+        """Token ids of a conversation, ready for the assistant's answer."""
+        return self.tokenizer.encode(self.tokenizer.chat(messages), add_special=False)
+
+    def _run(self, requests: Sequence[Request], places: Mapping[str, Completion]) -> Iterator[Event]:
+        try:
+            for request in requests:
+                self.engine.add(request)
+            waiting = {request.id for request in requests}
+            while waiting:
+                for progress in self.engine.step():
+                    completion = places[progress.request_id]
+                    completion.token_ids += [piece.token for piece in progress.pieces]
+                    text = "".join(piece.text for piece in progress.pieces)
+                    completion.text += text
+                    completion.finish_reason, completion.error = progress.finish_reason, progress.error
+                    completion.stats = progress.stats
+                    if progress.finish_reason:
+                        waiting.discard(progress.request_id)
+                    if progress.pieces or progress.finish_reason:
+                        ids = tuple(piece.token for piece in progress.pieces)
+                        reason = progress.finish_reason
+                        yield Event(completion.index, text, ids, progress.pieces, reason, completion)
+        finally:
+            for request in requests:
+                self.engine.abort(request.id)
+
+    def _requests(self, prompt: Prompt, params: SamplingParams, speculative: bool) -> list[Request]:
+        """One request a sample, with everything that depends on the model resolved."""
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        room = self.engine.capacity - len(ids)
+        if room < 1 and params.max_tokens != 0:
+            raise InputError(
+                f"the prompt has {len(ids)} tokens, the context holds {self.engine.capacity} with the answer; "
+                "shorten the prompt or raise the context (--max-context)"
+            )
+        seeded = params.seed is not None
+        seed = params.seed if params.seed is not None else secrets.randbits(64)
+        return [
+            Request(
+                id=f"{next(self._ids)}",
+                prompt=tuple(ids),
+                params=params,
+                seed=seed,
+                seeded=seeded,
+                sample=sample,
+                speculation=self.speculation if speculative else Speculation(rule=self.speculation.rule),
+                eos=self.config.eos,
+                bad_words=tuple(way for word in params.bad_words for way in self._spellings(word)),
+                max_tokens=room if params.max_tokens is None else params.max_tokens,
+            )
+            for sample in range(params.n)
+        ]
+
+    def _spellings(self, word: str) -> set[tuple[int, ...]]:
+        """A bad word's token sequences at the start of a text and after a space."""
+        return {tuple(self.tokenizer.encode(text, add_special=False)) for text in (word, f" {word}")}
+
+
+def _context(wanted: int | None, limit: int) -> int:
+    if wanted is None:
+        return min(limit, 4096)
+    if not 1 <= wanted <= limit:
+        raise InputError(f"max_context is {wanted}, must be between 1 and the model's {limit}")
+    return wanted
+
+
+def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    if isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int)):
+        return [cast(Prompt, prompts)]
+    return list(cast(Sequence[Prompt], prompts))

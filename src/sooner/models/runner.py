@@ -1,0 +1,109 @@
+"""One ragged target pass over all rows of all sequences: ledger tails, prefill chunks, draft chains and draft trees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sooner.cache.paged import PagedCache, Table
+from sooner.kernels.interface import PAGE, Rows
+from sooner.models.decoder import Decoder
+from sooner.types import EMPTY, Draft
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One sequence's rows in a pass: `tail` are the ledger's tokens from table.length on, then comes the draft.
+
+    wants: whether logits are needed, of the last tail row and of every draft node; a prefill chunk that is not the
+    prompt's last needs none. The tail's last token is the one that the draft's root children follow.
+    """
+
+    table: Table
+    tail: Sequence[int]
+    draft: Draft = EMPTY
+    wants: bool = True
+
+    @property
+    def rows(self) -> int:
+        return len(self.tail) + len(self.draft)
+
+
+@torch.inference_mode()
+def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[F32]:
+    """Runs the pass, advances every table over all of its rows, and returns logits a span.
+
+    A span's logits are [1 + len(draft), vocabulary]: row 0 chooses what follows the tail, row 1 + i what follows draft
+    node i; [0, vocabulary] where the span wants none. Raises CapacityError before anything is computed.
+    """
+    ends = [span.table.length + span.rows for span in spans]
+    for span, end in zip(spans, ends, strict=True):
+        cache.reserve(span.table, end)
+    rows, wanted = layout(spans, decoder.device)
+    logits = decoder.forward(rows, cache.layers, wanted).cpu().numpy()
+    for span, end in zip(spans, ends, strict=True):
+        cache.advance(span.table, end)
+    cuts = np.cumsum([1 + len(span.draft) if span.wants else 0 for span in spans])[:-1]
+    return np.split(logits, cuts)
+
+
+def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
+    """Where each row sits (`Rows`), and the indices of the rows whose logits are wanted."""
+    depth = max((len(path) for span in spans for path in _tree_paths(span)), default=0)
+    most = max((len(span.table.pages) for span in spans), default=0)
+    tables = np.zeros((len(spans), max(most, 1)), np.int32)
+    tokens: list[int] = []
+    wanted: list[int] = []
+    columns: list[NDArray[np.int32]] = []  # a span: [4 + depth, rows]
+    for index, span in enumerate(spans):
+        tables[index, : len(span.table.pages)] = span.table.pages
+        if span.wants:
+            wanted.extend(range(len(tokens) + len(span.tail) - 1, len(tokens) + span.rows))
+        tokens.extend(span.tail)
+        tokens.extend(span.draft.tokens)
+        columns.append(_columns(index, span, tables[index], depth))
+    flat = np.concatenate(columns, axis=1) if columns else np.zeros((4, 0), np.int32)
+
+    def on_device(array: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    positions, slots, sequence, context = (on_device(flat[i]) for i in range(4))
+    return (
+        Rows(
+            tokens=on_device(np.array(tokens, np.int64)),
+            positions=positions,
+            slots=slots,
+            sequence=sequence,
+            context=context,
+            tables=on_device(tables),
+            extra=on_device(flat[4 : 4 + depth].T),
+        ),
+        on_device(np.array(wanted, np.int64)),
+    )
+
+
+def _tree_paths(span: Span) -> list[list[int]]:
+    """Each node's ancestors, itself included, where the draft branches; a chain needs none."""
+    return [] if span.draft.is_chain else [span.draft.ancestors(node) for node in range(len(span.draft))]
+
+
+def _columns(index: int, span: Span, pages: NDArray[np.int32], depth: int) -> NDArray[np.int32]:
+    """position, slot, sequence, context and `depth` extra slots of each of the span's rows: [4 + depth, rows]."""
+    start, count = span.table.length, span.rows
+    stored = np.arange(start, start + count, dtype=np.int32)
+    slots = pages[stored // PAGE] * PAGE + stored % PAGE
+    columns = np.full((4 + depth, count), -1, np.int32)
+    columns[0], columns[1], columns[2], columns[3] = stored, slots, index, stored + 1
+    ledger = len(span.tail)
+    for node, path in enumerate(_tree_paths(span)):
+        columns[0, ledger + node] = start + ledger + len(path) - 1
+        columns[3, ledger + node] = start + ledger
+        columns[4 : 4 + len(path), ledger + node] = slots[[ledger + ancestor for ancestor in path]]
+    return columns

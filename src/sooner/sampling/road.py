@@ -1,0 +1,126 @@
+"""The sampling road: logits of one row -> scores over the tokens that survive. The only place where that happens.
+
+One order, for the target and for every drafter: logit bias, repetition penalty (prompt and output), presence and
+frequency penalties (output), bad words, minimum length, temperature, top-k, top-p on what top-k left, min-p. "Output"
+is the committed tokens plus the drafted tokens before the row: the road is a function of the row's prefix, so a
+rejected token never leaves a trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sooner.sampling.noise import Noise
+from sooner.types import Request, SamplingParams
+
+F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
+
+
+class NumericalError(ArithmeticError):
+    """A row of logits holds NaN or +inf, or the options left no token to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """One request's road. stop_ids are masked until min_tokens; bad_words are token sequences that may not occur."""
+
+    params: SamplingParams
+    prompt_length: int
+    stop_ids: tuple[int, ...] = ()
+    bad_words: tuple[tuple[int, ...], ...] = ()
+
+    @classmethod
+    def of(cls, request: Request) -> Road:
+        return cls(request.params, len(request.prompt), tuple(sorted(request.stop_ids)), request.bad_words)
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether `adjust` can change a row."""
+        p = self.params
+        return bool(p.logit_bias or self.bad_words or p.min_tokens) or (
+            (p.repetition_penalty, p.presence_penalty, p.frequency_penalty) != (1.0, 0.0, 0.0)
+        )
+
+    def adjust(self, logits: F32, prefix: Sequence[int]) -> F32:
+        """The part of the road that depends on history. logits [V], prefix: every token before this row's choice."""
+        if not self.adjusts:
+            return logits
+        row = logits.copy()
+        for token, bias in self.params.logit_bias.items():
+            row[token] += bias
+        self._penalise(row, prefix)
+        for word in self.bad_words:
+            if tuple(prefix[len(prefix) - len(word) + 1 :]) == word[:-1]:
+                row[word[-1]] = -np.inf
+        if len(prefix) - self.prompt_length < self.params.min_tokens:
+            row[list(self.stop_ids)] = -np.inf
+        return row
+
+    def _penalise(self, row: F32, prefix: Sequence[int]) -> None:
+        p = self.params
+        if p.repetition_penalty != 1.0:
+            seen = np.unique(np.asarray(prefix, np.int64))
+            values = row[seen]
+            row[seen] = np.where(values > 0, values / p.repetition_penalty, values * p.repetition_penalty)
+        if p.presence_penalty or p.frequency_penalty:
+            output, counts = np.unique(np.asarray(prefix[self.prompt_length :], np.int64), return_counts=True)
+            row[output] -= (p.presence_penalty + p.frequency_penalty * counts).astype(np.float32)
+
+    def scores(self, adjusted: F32) -> F64:
+        """Temperature and truncation on an adjusted row: logits / temperature, -inf where a token was cut. [V]."""
+        p = self.params
+        scores = adjusted.astype(np.float64) / p.temperature
+        if 0 < p.top_k < len(scores) or p.top_p < 1.0:
+            scores = self._truncate(scores)
+        if p.min_p > 0.0:
+            scores[scores < scores.max() + np.log(p.min_p)] = -np.inf
+        return scores
+
+    def _truncate(self, scores: F64) -> F64:
+        """top-k, then the smallest set of what is left that holds top_p of its mass; equal scores by lowest id."""
+        order = np.argsort(-scores, kind="stable")
+        if self.params.top_k > 0:
+            order = order[: self.params.top_k]
+        if self.params.top_p < 1.0:
+            mass = np.exp(scores[order] - scores[order[0]]).cumsum()
+            order = order[: int(np.searchsorted(mass, self.params.top_p * mass[-1])) + 1]
+        kept = np.full_like(scores, -np.inf)
+        kept[order] = scores[order]
+        return kept
+
+    def probabilities(self, logits: F32, prefix: Sequence[int]) -> F64:
+        """The distribution [V] that plain sampling draws from, summing to 1. Greedy puts all mass on the argmax."""
+        adjusted = self.adjust(logits, prefix)
+        check_row(adjusted)
+        if self.params.greedy:
+            point = np.zeros(len(adjusted))
+            point[int(adjusted.argmax())] = 1.0
+            return point
+        scores = self.scores(adjusted)
+        weights = np.exp(scores - scores.max())
+        return np.asarray(weights / weights.sum())
+
+    def choose(self, logits: F32, prefix: Sequence[int], noise: Noise) -> int:
+        """The token of seed-exact sampling: argmax of score + Gumbel noise, or of the logit at temperature 0."""
+        adjusted = self.adjust(logits, prefix)
+        check_row(adjusted)
+        if self.params.greedy:
+            return int(adjusted.argmax())
+        scores = self.scores(adjusted)
+        alive = np.flatnonzero(scores > -np.inf)
+        gumbel = noise.gumbel(len(prefix) - self.prompt_length, alive.astype(np.uint64))
+        return int(alive[int((scores[alive] + gumbel).argmax())])
+
+
+def check_row(row: F32) -> None:
+    """Raises where no token can be chosen honestly."""
+    top = row.max()
+    if not np.isfinite(top):
+        raise NumericalError(
+            "the sampling options leave no token" if top == -np.inf else f"the target's logits hold {top}"
+        )

@@ -1,0 +1,202 @@
+"""`check_drafter` tells whether a drafter keeps the contract of `sooner.draft.protocol`. It needs no model.
+
+It plays rounds over random ledgers, as an engine would: several sequences at once, any limit and rule, proposals
+that are accepted in part and followed by other tokens, sequences that skip rounds or end, prompts from one token up to
+the whole context. A drafter that breaks a rule may still be harmless to the text: verification sees to that.
+But it would crash, leak between requests, or make answers of one seed depend on the batch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from sooner.draft.protocol import Ask, Drafter, Target
+from sooner.types import Distribution, Draft, Ledger, Request, Rule, SamplingParams
+
+BATCH = 4  # sequences alive at once
+MOST = 8  # the largest limit
+RULES: tuple[Rule, ...] = ("match", "rejection", "block")
+SUM_TOLERANCE = 1e-9
+TARGET = Target(vocabulary=64, context=256, eos=frozenset({0}))
+
+
+class ContractError(AssertionError):
+    """A drafter broke the rule that the message names, in the situation that it shows."""
+
+
+def check_drafter(
+    drafter: Drafter | Callable[[Target], Drafter], target: Target = TARGET, *, rounds: int = 200, seed: int = 0
+) -> None:
+    """Raises ContractError at the first rule that is broken.
+
+    drafter: a class, or whatever makes a drafter from a Target; then proposals are also compared with those of a fresh
+    one. A ready drafter is compared with itself under fresh keys. target: what the drafter is told; let its context
+    exceed the drafter's own to test that limit. rounds: each takes at most BATCH + 1 proposals, and two more when a
+    comparison fails. The same seed plays the same game.
+    """
+    ready = hasattr(drafter, "propose") and not isinstance(drafter, type)
+    make = (lambda: drafter) if ready else (lambda: drafter(target))
+    game = _Game(make, target, random.Random(seed))
+    for _ in range(rounds):
+        game.play_round()
+    game.finish(list(game.sequences))
+
+
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    key: int
+    request: Request
+    ledger: Ledger
+    alphabet: Sequence[int]  # few tokens, so that runs come back and lookups have something to find
+
+
+class _Game:
+    def __init__(self, make: Callable[[], Drafter], target: Target, rng: random.Random) -> None:
+        self.make, self.target, self.rng = make, target, rng
+        self.drafter = make()
+        self.sequences: list[_Sequence] = []
+        self.keys = count()
+        _require(isinstance(self.drafter.name, str) and self.drafter.name != "", "a drafter has a name", self.drafter)
+        _require(isinstance(self.drafter.samples, bool), "`samples` is True or False", self.drafter)
+
+    def play_round(self) -> None:
+        while len(self.sequences) < BATCH:
+            self.sequences.append(self.new_sequence())
+        rng = self.rng
+        asking = rng.sample(self.sequences, rng.randint(1, BATCH))
+        asks = [self.ask(sequence) for sequence in asking]
+        drafts = self.propose(self.drafter, asks)
+        for ask, draft in zip(asks, drafts):
+            _check_draft(self.drafter, ask, draft, self.target.vocabulary)
+        self.compare(asks, drafts, rng.randrange(len(asks)))
+        for sequence, draft in zip(asking, drafts):
+            self.commit(sequence, self.verdict(sequence, draft))
+        for sequence in self.sequences:
+            if sequence not in asking and rng.random() < 0.5:  # it decodes plainly for a while
+                self.commit(sequence, rng.choices(sequence.alphabet, k=rng.randint(1, MOST)))
+        self.finish([s for s in self.sequences if self.room(s) < MOST + 1 or rng.random() < 0.03])
+
+    def new_sequence(self) -> _Sequence:
+        rng, key = self.rng, next(self.keys)
+        most = self.target.context - MOST - 1
+        length = rng.choice([1, 2, rng.randint(1, min(24, most)), rng.randint(1, most), most])
+        alphabet = rng.sample(range(self.target.vocabulary), min(rng.choice([1, 2, 5, 16]), self.target.vocabulary))
+        prompt = rng.choices(alphabet, k=length)
+        params = SamplingParams(temperature=rng.choice([0.0, 0.8]), seed=key, max_tokens=self.target.context - length)
+        request = Request(f"check-{key}", tuple(prompt), params, seed=key, seeded=True, eos=self.target.eos)
+        return _Sequence(key, request, Ledger(prompt, length), alphabet)
+
+    def room(self, sequence: _Sequence) -> int:
+        return self.target.context - len(sequence.ledger)
+
+    def ask(self, sequence: _Sequence) -> Ask:
+        limit, rule = self.rng.randint(1, MOST), self.rng.choice(RULES)
+        return Ask(sequence.key, sequence.request, sequence.ledger, limit, rule)
+
+    def propose(self, drafter: Drafter, asks: Sequence[Ask]) -> list[Draft]:
+        before = [list(ask.ledger.tokens) for ask in asks]
+        try:
+            drafts = drafter.propose(asks)
+        except Exception as error:
+            raise ContractError(f"{drafter.name!r}: propose raised {error!r}; {_example(asks[0])}") from error
+        _require(len(drafts) == len(asks), "propose returns one Draft for each ask", drafter, asks[0])
+        unchanged = all(ask.ledger.tokens == tokens for ask, tokens in zip(asks, before))
+        _require(unchanged, "a drafter never changes a ledger", drafter, asks[0])
+        return drafts
+
+    def compare(self, asks: Sequence[Ask], drafts: Sequence[Draft], i: int) -> None:
+        """The i-th draft must be what a drafter without a past proposes for that ledger alone.
+
+        A sampled draft is let off: its randomness may come from anywhere.
+        """
+        if any(q is not None for q in drafts[i].probs):
+            return
+        if _same(alone := self.afresh([asks[i]])[0], drafts[i]):
+            return
+        ask, shown = asks[i], f"proposed {drafts[i].tokens}, without a past {alone.tokens}"
+        again = self.afresh([ask])[0]
+        _require(_same(again, alone), "the same ledger always gives the same draft", self.drafter, ask, shown)
+        together = self.afresh(asks)[i]
+        _require(_same(together, alone), "a draft does not depend on its neighbours", self.drafter, ask, shown)
+        _require(False, "nothing but the ledger counts: no rejected draft, no other sequence", self.drafter, ask, shown)
+
+    def afresh(self, asks: Sequence[Ask]) -> list[Draft]:
+        """The same asks to a fresh drafter, or to the same one under fresh keys."""
+        drafter = self.make()
+        fresh = [replace(ask, key=next(self.keys)) for ask in asks]
+        drafts = self.propose(drafter, fresh)
+        for ask in fresh:
+            drafter.forget(ask.key)
+        return drafts
+
+    def verdict(self, sequence: _Sequence, draft: Draft) -> list[int]:
+        """A random path down the draft, then a token that is none of its continuations."""
+        rng, tokens, node = self.rng, [], -1
+        while (children := draft.children(node)) and rng.random() < 0.7:
+            node = rng.choice(children)
+            tokens.append(draft.tokens[node])
+        drafted = {draft.tokens[child] for child in children}
+        others = [token for token in sequence.alphabet if token not in drafted]
+        return [*tokens, rng.choice(others or range(self.target.vocabulary))]
+
+    def commit(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
+        sequence.ledger.tokens += tokens
+        self.drafter.commit(sequence.key, sequence.ledger)
+        cached, length = self.drafter.cached(sequence.key), len(sequence.ledger)
+        shown = f"it holds {cached} of {length}"
+        _require(
+            0 <= cached <= length, "after commit, cached(key) is at most the ledger's length", self.drafter, None, shown
+        )
+
+    def finish(self, sequences: Sequence[_Sequence]) -> None:
+        for sequence in sequences:
+            self.sequences.remove(sequence)
+            for _ in range(2):  # a request may end before it ever drafted: forgetting an unknown key is harmless
+                self.drafter.forget(sequence.key)
+            _require(self.drafter.cached(sequence.key) == 0, "cached(key) is 0 once it is forgotten", self.drafter)
+
+
+def _check_draft(drafter: Drafter, ask: Ask, draft: Draft, vocabulary: int) -> None:
+    """Everything that one draft must be, whatever came before it."""
+    _require(isinstance(draft, Draft), "propose returns Drafts", drafter, ask, repr(draft))
+    shown = f"proposed {draft.tokens}"
+    _require(len(draft) <= ask.limit, "never more tokens than the limit", drafter, ask, shown)
+    inside = all(isinstance(token, int) and 0 <= token < vocabulary for token in draft.tokens)
+    _require(inside, f"tokens are ints from 0 to {vocabulary - 1}", drafter, ask, shown)
+    siblings = set(zip(draft.parents, draft.tokens))
+    _require(len(siblings) == len(draft), "children of one node differ", drafter, ask, f"{shown}, {draft.parents}")
+    for token, q in zip(draft.tokens, draft.probs):
+        if q is not None:
+            _require(drafter.samples, "a drafter that carries probs says samples = True", drafter, ask)
+            for rule, kept in _distribution_rules(q, token, vocabulary):
+                _require(kept, rule, drafter, ask, f"token {token}")
+
+
+def _distribution_rules(q: Distribution, token: int, vocabulary: int) -> Iterator[tuple[str, bool]]:
+    """What must hold of q, each rule only looked at when those before it hold."""
+    float64 = isinstance(q, np.ndarray) and q.dtype == np.float64
+    yield f"probs are float64 arrays of shape ({vocabulary},)", float64 and q.shape == (vocabulary,)
+    yield "probs are finite and not negative", bool(np.isfinite(q).all() and (q >= 0.0).all())
+    yield f"probs sum to 1 within {SUM_TOLERANCE}", abs(float(q.sum()) - 1.0) <= SUM_TOLERANCE
+    yield "a token that was drawn from probs is possible in them", float(q[token]) > 0.0
+
+
+def _same(a: Draft, b: Draft) -> bool:
+    return (a.tokens, a.parents) == (b.tokens, b.parents)
+
+
+def _require(kept: bool, rule: str, drafter: Drafter, ask: Ask | None = None, shown: str = "") -> None:
+    if not kept:
+        situation = [part for part in (shown, _example(ask) if ask else "") if part]
+        raise ContractError("; ".join([f"{drafter.name!r} breaks a rule: {rule}", *situation]))
+
+
+def _example(ask: Ask) -> str:
+    tokens = ask.ledger.tokens
+    tail = f"{tokens}" if len(tokens) <= 32 else f"[... {', '.join(map(str, tokens[-32:]))}]"
+    return f"limit {ask.limit}, rule {ask.rule!r}, ledger of {len(tokens)}: {tail}"

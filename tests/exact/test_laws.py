@@ -1,0 +1,143 @@
+"""Exactness by enumeration: the joint law of three rounds equals plain sampling's to 1e-12."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sooner.certify.laws import Enumerator, Experiment, TableModel, law
+from sooner.sampling.draws import RoundDraws
+from sooner.sampling.noise import Purpose
+from sooner.sampling.road import F32, Road
+from sooner.types import Distribution, Draft, SamplingParams, Verdict
+from sooner.verify.block import block
+from sooner.verify.match import match
+from sooner.verify.rejection import rejection
+
+ROADS = {
+    "none": SamplingParams(),
+    "temperature": SamplingParams(temperature=0.6),
+    "greedy": SamplingParams(temperature=0.0),
+    "top-k": SamplingParams(top_k=2),
+    "top-p": SamplingParams(temperature=1.3, top_p=0.8),
+    "min-p": SamplingParams(min_p=0.3),
+    "penalties": SamplingParams(repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5),
+    "bias": SamplingParams(logit_bias={0: -2.0, 1: 1.5}),
+}
+RULES = ("rejection", "block")
+Rule = Callable[[Draft, Callable[[int], Distribution], RoundDraws], Verdict]
+
+
+def experiment(rule: str, vocabulary: int, k: int, params: SamplingParams = ROADS["none"]) -> Experiment:
+    return Experiment(rule, TableModel(vocabulary, 1), TableModel(vocabulary, 2), Road(params, 1), k)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("road", ROADS)
+def test_three_rounds_all_paths_together(rule: str, road: str) -> None:
+    case = experiment(rule, 2, 1, ROADS[road])
+    assert case.total_variation(case.exact_law()) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("road", ["temperature", "top-p"])
+def test_two_drafted_tokens_all_paths_together(rule: str, road: str) -> None:
+    case = experiment(rule, 2, 2, ROADS[road])
+    assert case.total_variation(case.exact_law()) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("vocabulary", "k", "road"),
+    [(2, 2, "none"), (2, 2, "penalties"), (2, 4, "top-p"), (3, 2, "top-k"), (3, 1, "none"), (4, 1, "bias")],
+)
+def test_larger_vocabularies_and_drafts_round_by_round(rule: str, vocabulary: int, k: int, road: str) -> None:
+    case = experiment(rule, vocabulary, k, ROADS[road])
+    assert case.total_variation(case.composed_law()) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_deterministic_draft_is_a_point_mass(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node without probabilities is verified as if q had all its mass there."""
+
+    def propose(_: Road, logits: F32, *rest: object) -> tuple[int, None]:
+        return int(np.argmax(logits)), None
+
+    monkeypatch.setattr("sooner.certify.laws.sample_draft", propose)
+    case = experiment(rule, 3, 1)
+    assert case.total_variation(case.exact_law()) < 1e-12
+
+
+@pytest.mark.parametrize("drafting", ["constant", "the target's own choice", "right, then wrong"])
+def test_match_commits_what_the_target_draws_whatever_the_draft_knows(drafting: str) -> None:
+    """The drafter may even see the target's own draws: the law of what is committed stays the target's."""
+    case = experiment("rejection", 2, 2)
+
+    def play(source: Enumerator) -> tuple[int, ...]:
+        def own(prefix: tuple[int, ...]) -> int:
+            name = int("1" + "".join(map(str, prefix)))
+            p = case.road.probabilities(case.target.logits(prefix), prefix)
+            return source.pick(Purpose.TOKEN, name, 0, p)
+
+        ledger = case.start
+        for _ in range(case.rounds):
+            first = 0 if drafting == "constant" else own(ledger)
+            second = 0 if drafting == "constant" else own((*ledger, first)) ^ (drafting == "right, then wrong")
+            draft = Draft.chain([first, second])
+            verdict = match(draft, lambda node, at=ledger, d=draft: own((*at, *d.tokens[: node + 1])))  # type: ignore[misc]
+            ledger += tuple(verdict.tokens(draft))
+        return ledger[len(case.start) :]
+
+    assert case.total_variation(law(play)) < 1e-12
+
+
+# Wrong rules that look right: the enumeration must see each of them. Certify's controls hold all nine.
+
+
+def correction_from_p(draft: Draft, target: Callable[[int], Distribution], draws: RoundDraws) -> Verdict:
+    for node, token in enumerate(draft.tokens):
+        p, q = target(node - 1), draft.probs[node]
+        assert q is not None
+        if not draws.accept(node, min(1.0, p[token] / q[token])):
+            return Verdict(tuple(range(node)), draws.choose(p), "correction")
+    return Verdict(tuple(range(len(draft))), draws.choose(target(len(draft) - 1)), "bonus")
+
+
+def test_a_correction_from_p_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sooner.engine.judge.STOCHASTIC", {"rejection": correction_from_p})
+    case = experiment("rejection", 3, 1)
+    assert case.total_variation(case.exact_law()) > 0.01
+
+
+def test_noise_keyed_by_position_is_caught_only_over_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    def accept(self: RoundDraws, index: int, probability: float) -> bool:
+        return self.source.below(Purpose.ACCEPT, 0, self.start + index, probability)
+
+    monkeypatch.setattr(RoundDraws, "accept", accept)
+    case = experiment("block", 2, 2, SamplingParams(temperature=2.0))
+    assert case.total_variation(case.composed_law()) < 1e-12  # one round at a time it looks exact
+    assert case.total_variation(case.exact_law()) > 1e-3
+
+
+def test_a_correction_from_the_drafts_random_stream_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(self: RoundDraws, weights: Distribution) -> int:
+        return self.source.pick(Purpose.DRAFT, self.start, 0, weights)
+
+    monkeypatch.setattr(RoundDraws, "choose", choose)
+    case = experiment("rejection", 3, 1)
+    assert case.total_variation(case.exact_law()) > 0.01
+
+
+def test_block_keeps_more_than_rejection() -> None:
+    """Sun et al.'s example: p=[1/3,2/3], q=[2/3,1/3], two tokens, no context: 10/9 accepted against 11/9."""
+    p, q = np.array([1 / 3, 2 / 3]), np.array([2 / 3, 1 / 3])
+
+    for rule, wanted in ((rejection, 10 / 9), (block, 11 / 9)):
+
+        def accepted(source: Enumerator, rule: Rule = rule) -> int:
+            draws = RoundDraws(source, 1)
+            draft = Draft.chain([draws.draft(0, q), draws.draft(1, q)], [q, q])
+            return len(rule(draft, lambda node: p, draws).path)
+
+        mean = sum(n * mass for n, mass in law(accepted).items())
+        assert mean == pytest.approx(wanted, abs=1e-12)
