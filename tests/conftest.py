@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Tiny tensors on one thread: a pool that waits for itself costs more than it gives, above all on a busy machine."""
+    """Tiny tensors on one thread: a pool that waits for itself costs more than it gives."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

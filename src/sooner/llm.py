@@ -9,6 +9,7 @@ from itertools import count
 from typing import cast
 
 from sooner.draft.load import load_drafter
+from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.engine.engine import Engine
 from sooner.errors import InputError
@@ -30,7 +31,8 @@ class LLM:
     model: a short name (`smollm2`), a .gguf file or a Hugging Face folder. draft: names of drafters, comma-separated
     or a list: "ngram", "suffix", "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
     draft_tokens: the most tokens drafted a round. verify: "auto", "match", "rejection" or "block".
-    weights: "auto", "f32" or "bf16". max_context: tokens of prompt and output together that one request may have,
+    weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
+    or "torch". threads: None takes every core. max_context: tokens of prompt and output together that one request may have,
     at most the model's own. max_sequences: requests in flight at once; each has cache for max_context tokens.
     """
 
@@ -42,6 +44,7 @@ class LLM:
         draft_tokens: int = 4,
         verify: Rule = "auto",
         weights: str = "auto",
+        kernels: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
         max_context: int | None = None,
@@ -52,18 +55,21 @@ class LLM:
         self.speculation = Speculation(names, draft_tokens, verify)
         checkpoint = open_checkpoint(find_model(model))
         context = _context(max_context, checkpoint.config.context)
-        kernels = make_kernels(device, weights, threads)
+        backend = make_kernels(device, weights, threads, kernels)
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
-        self.decoder = build_decoder(self.config, checkpoint.tensors, kernels, device)
+        self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights)
         cache_tokens = context * max_sequences
         target = Target(self.config.vocabulary, context, self.config.eos)
-        drafters: dict[str, Drafter] = {
-            name: load_drafter(name, target, self.decoder, self.tokenizer, cache_tokens) for name in names
-        }
+
+        def drafter(name: str) -> Drafter:
+            if name.startswith("model:"):
+                return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
+            return load_drafter(name, target)
+
         self.engine = Engine(
             self.decoder,
-            drafters,
+            {name: drafter(name) for name in names},
             cache_tokens=cache_tokens,
             max_sequences=max_sequences,
             detokenizer=lambda: TextStream(self.tokenizer),

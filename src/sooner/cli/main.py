@@ -48,3 +48,7 @@ def _fail(message: str, code: int) -> None:
     sys.stdout.flush()
     print(f"sooner: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

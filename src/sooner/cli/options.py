@@ -13,7 +13,10 @@ Draft = Annotated[
 ]
 DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="most tokens drafted a round")]
 Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or block")]
-Weights = Annotated[str, typer.Option("--weights", help="format of the weights in memory: auto, f32 or bf16")]
+Weights = Annotated[
+    str, typer.Option("--weights", help="weights in memory: auto (as in the file), f32, bf16, f16, q8 or q4")
+]
+Kernels = Annotated[str, typer.Option("--kernels", help="auto, cpu (C++) or torch")]
 Device = Annotated[str, typer.Option("--device", help="cpu or cuda")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor threads [default: all cores]")]
 MaxContext = Annotated[

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sooner.cache.paged import Table
+from sooner.cache.paged import Table, pages_for
 from sooner.draft.protocol import Ask
-from sooner.models.decoder import Decoder
+from sooner.errors import InputError
+from sooner.models.checkpoint import open_checkpoint
+from sooner.models.decoder import Decoder, build_decoder
+from sooner.models.locate import find_model
 from sooner.models.runner import F32, Span, forward
+from sooner.models.tokenizer import Tokenizer
 from sooner.sampling.draws import RoundDraws, Source
 from sooner.sampling.noise import Noise
 from sooner.sampling.road import Road
 from sooner.types import Distribution, Draft, Ledger
 
+SELF = "self/"
 CATCH_UP_ROWS = 512  # rows of one catch-up pass: bounds its memory
 
 
@@ -132,3 +137,33 @@ def sample_draft(
     """The index-th token of a round's sampled chain, and the very distribution that it was drawn from."""
     q = road.probabilities(logits, prefix)
     return RoundDraws(source, len(prefix) - index).draft(index, q), q
+
+
+def load_model_drafter(
+    spec: str, target: Decoder, tokenizer: Tokenizer, cache_tokens: int, weights: str = "auto"
+) -> ModelDrafter:
+    """`model:self/N`, or `model:` and what `find_model` takes. The draft's tokens must mean what the target's mean."""
+    place = spec.removeprefix("model:")
+    if place.startswith(SELF):
+        decoder = target.first_layers(_layer_count(spec, place.removeprefix(SELF), len(target.layers)))
+    else:
+        checkpoint = open_checkpoint(find_model(place))
+        check_vocabulary(spec, tokenizer, checkpoint.tokenizer)
+        decoder = build_decoder(checkpoint.config, checkpoint.tensors, target.kernels, target.device, weights)
+    return ModelDrafter(spec, decoder, target.config.vocabulary, pages_for(cache_tokens))
+
+
+def _layer_count(spec: str, text: str, layers: int) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= layers:
+        raise InputError(f"drafter {spec!r}: {text!r} must be a number of layers from 1 to the target's {layers}")
+    return int(text)
+
+
+def check_vocabulary(spec: str, target: Tokenizer, draft: Tokenizer) -> None:
+    """Refuses a draft whose tokens mean something else; padding beyond the real tokens does not matter."""
+    if (difference := target.first_difference(draft)) is not None:
+        token, mine, theirs = difference
+        raise InputError(
+            f"drafter {spec!r}: token {token} is {mine!r} in the target's vocabulary of {target.vocabulary} and "
+            f"{theirs!r} in the draft's of {draft.vocabulary}; use a draft model of the same tokenizer"
+        )

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from typing import Any
 
 import torch
 
 from sooner.errors import InputError
-from sooner.kernels.formats import DTYPES
+from sooner.kernels import cpu
+from sooner.kernels.formats import DTYPES, KINDS
 from sooner.kernels.interface import Kernels
 from sooner.kernels.reference import TorchKernels
 
-WEIGHTS = ("auto", "f32", "bf16")
+BACKENDS = ("auto", "cpu", "torch")
 
 
-def make_kernels(device: str, weights: str, threads: int | None = None) -> Kernels[Any]:
-    """The backend for a device and a weight format. `auto`: float32 on the CPU, bfloat16 on a GPU."""
-    if weights not in WEIGHTS:
-        raise InputError(f"weights {weights!r} is not known; choose one of {', '.join(WEIGHTS)}")
+def make_kernels(device: str, weights: str, threads: int | None = None, backend: str = "auto") -> Kernels[Any]:
+    """The backend for a device and a weight format.
+
+    `auto` takes the C++ kernels on the CPU where they could be built, else torch, and says so. Torch multiplies in
+    float32 or bfloat16: weights "auto" there are float32 on the CPU and bfloat16 on a GPU.
+    """
     check_device(device)
+    if weights not in KINDS:
+        raise InputError(f"weights {weights!r} is not known; choose one of {', '.join(KINDS)}")
+    if backend not in BACKENDS:
+        raise InputError(f"kernels {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
+    on_gpu = torch.device(device).type == "cuda"
+    if backend == "cpu" and on_gpu:
+        raise InputError(f"kernels 'cpu' cannot run on device {device!r}; use torch")
+    missing = cpu.unavailable()
+    if backend == "cpu" and missing:
+        raise InputError(f"the C++ kernels are not available: {missing}")
+    if on_gpu or backend == "torch" or missing:
+        if not on_gpu and backend == "auto":
+            warnings.warn(f"running on torch, which is slower: {missing}", RuntimeWarning, stacklevel=2)
+        return _torch_kernels(device, weights, threads, on_gpu)
+    return cpu.CpuKernels(threads or usable_cores())
+
+
+def _torch_kernels(device: str, weights: str, threads: int | None, on_gpu: bool) -> TorchKernels:
+    kind = ("bf16" if on_gpu else "f32") if weights == "auto" else weights
+    if kind not in DTYPES:
+        raise InputError(f"weights {weights!r} need the C++ kernels; with torch use f32, f16 or bf16")
     if threads:
         torch.set_num_threads(threads)
-    chosen = weights if weights != "auto" else ("bf16" if device.startswith("cuda") else "f32")
-    return TorchKernels(device, DTYPES[chosen])
+    return TorchKernels(device, DTYPES[kind])
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def check_device(device: str) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sooner.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -30,6 +32,7 @@ FORMATS: dict[str, Format] = {
         Format("q4_1", 32, 20),  # f16 scale, f16 minimum, 32 x 4 bits, value = scale * q + minimum
     )
 }
+KINDS = ("auto", "f32", "f16", "bf16", "q8", "q4")  # what the user may ask the weights to be kept in
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -96,3 +99,41 @@ def _q4_1(blocks: Tensor) -> Tensor:
 
 
 _DEQUANTISERS = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1}
+
+
+def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
+    """A matrix in the format that the user asked for; `auto` keeps what the file has, to the bit.
+
+    q8 and q4 round to blocks of Q8_0 and Q4_1 unless the matrix is in such blocks already. sensitive: the embedding
+    and the head, which stay at 8 bits under q4.
+    """
+    if kind == "auto":
+        return stored
+    wanted = {"q8": ("q8_0",), "q4": ("q8_0",) if sensitive else ("q4_1", "q4_0")}.get(kind, (kind,))
+    if stored.format in wanted:
+        return stored
+    values = dequantise(stored)
+    if kind in DTYPES:
+        return store(values.to(DTYPES[kind]))
+    if values.shape[-1] % 32:
+        raise InputError(f"a matrix of shape {stored.shape} has no whole blocks of 32 inputs; use weights f32 or bf16")
+    blocks = values.view(-1, 32)
+    packed = _pack_q8_0(blocks) if wanted[0] == "q8_0" else _pack_q4_1(blocks)
+    return Stored(wanted[0], stored.shape, packed.view(-1))
+
+
+def _pack_q8_0(blocks: Tensor) -> Tensor:
+    scale = blocks.abs().amax(dim=1, keepdim=True) / 127.0
+    q = torch.where(scale > 0, blocks / scale, 0.0).round().clamp(-127, 127).to(torch.int8)
+    return torch.cat([_bytes_f16(scale), q.view(torch.uint8)], dim=1)
+
+
+def _pack_q4_1(blocks: Tensor) -> Tensor:
+    low, high = blocks.amin(dim=1, keepdim=True), blocks.amax(dim=1, keepdim=True)
+    scale = (high - low) / 15.0
+    q = torch.where(scale > 0, (blocks - low) / scale, 0.0).round().clamp(0, 15).to(torch.uint8)
+    return torch.cat([_bytes_f16(scale), _bytes_f16(low), q[:, :16] | (q[:, 16:] << 4)], dim=1)
+
+
+def _bytes_f16(column: Tensor) -> Tensor:
+    return column.to(torch.float16).view(torch.uint8)

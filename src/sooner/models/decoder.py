@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from sooner.cache.paged import PagedCache
-from sooner.kernels.formats import Stored, concatenate, dequantise, store
+from sooner.kernels.formats import Stored, concatenate, convert, dequantise, store
 from sooner.kernels.interface import Heads, Kernels, LayerCache, Norm, Packed, Rows
 from sooner.models.config import ModelConfig
 
@@ -69,9 +69,16 @@ class Decoder:
 
 
 def build_decoder(
-    config: ModelConfig, tensors: dict[str, Stored], kernels: Kernels[Any], device: torch.device | str = "cpu"
+    config: ModelConfig,
+    tensors: dict[str, Stored],
+    kernels: Kernels[Any],
+    device: torch.device | str = "cpu",
+    weights: str = "auto",
 ) -> Decoder:
-    """Packs `tensors` (canonical names, see weights/names.py) for `kernels`, emptying the dict as it goes."""
+    """Packs `tensors` (canonical names, see weights/names.py) for `kernels`, emptying the dict as it goes.
+
+    weights: the format that matrices are kept in (`formats.KINDS`); norms stay float32.
+    """
     device = torch.device(device)
     cos, sin = (table.to(device) for table in rotary_tables(config))
     heads = Heads(config.heads, config.kv_heads, config.head_size, config.head_size**-0.5, cos, sin)
@@ -79,31 +86,32 @@ def build_decoder(
     def norm(name: str) -> Norm:
         return Norm(dequantise(tensors.pop(name)).to(device), config.norm_eps)
 
-    def layer(i: int) -> Layer:
-        def take(name: str) -> Stored:
-            return tensors.pop(f"layers.{i}.{name}")
+    def matrix(name: str, sensitive: bool = False) -> Stored:
+        return convert(tensors.pop(name), weights, sensitive)
 
+    def layer(i: int) -> Layer:
+        at = f"layers.{i}."
         return Layer(
-            attn_norm=norm(f"layers.{i}.attn_norm"),
-            qkv=kernels.pack(_stack([take("q"), take("k"), take("v")])),
-            out=kernels.pack(take("o")),
-            mlp_norm=norm(f"layers.{i}.mlp_norm"),
-            gate_up=kernels.pack_gated(take("gate"), take("up")),
-            down=kernels.pack(take("down")),
+            attn_norm=norm(at + "attn_norm"),
+            qkv=kernels.pack(concatenate(_alike(*(matrix(at + name) for name in ("q", "k", "v"))))),
+            out=kernels.pack(matrix(at + "o")),
+            mlp_norm=norm(at + "mlp_norm"),
+            gate_up=kernels.pack_gated(*_alike(matrix(at + "gate"), matrix(at + "up"))),
+            down=kernels.pack(matrix(at + "down")),
             heads=heads,
         )
 
-    embed = kernels.pack(tensors.pop("embed"))
+    embed = kernels.pack(matrix("embed", sensitive=True))
     layers = tuple(layer(i) for i in range(config.layers))
-    head = embed if config.tied else kernels.pack(tensors.pop("head"))
+    head = embed if config.tied else kernels.pack(matrix("head", sensitive=True))
     return Decoder(config, kernels, embed, layers, norm("norm"), head, device)
 
 
-def _stack(parts: list[Stored]) -> Stored:
-    """Matrices of one format are stacked as they are; mixed ones meet in float32."""
+def _alike(*parts: Stored) -> list[Stored]:
+    """Matrices that share a product: as they are where they have one format, else all in float32."""
     if len({part.format for part in parts}) == 1:
-        return concatenate(parts)
-    return store(torch.cat([dequantise(part) for part in parts]))
+        return list(parts)
+    return [store(dequantise(part)) for part in parts]
 
 
 def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,65 @@
+"""Prompt lookup: copy what followed the last time that the ledger's last few tokens occurred.
+
+Source: Saxena, "Prompt Lookup Decoding" (2023). The longest match comes first, and the answer comes from an index that
+grows with the ledger, not from a search over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sooner.draft.lookup import LookupDrafter
+from sooner.draft.protocol import Ask
+from sooner.errors import InputError
+
+
+class NgramIndex:
+    """For each n-gram of a ledger that has a continuation: where its most recent one starts."""
+
+    def __init__(self, longest: int, shortest: int) -> None:
+        self.length = 0
+        self._continues: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(longest, shortest - 1, -1)}
+
+    def extend(self, tokens: list[int]) -> None:
+        for n, continues in self._continues.items():
+            start = max(self.length, n)
+            window = tokens[start - n :]
+            grams = zip(*(window[i:] for i in range(n)))
+            # The last gram has no continuation yet: the range is one shorter than the grams and leaves it out.
+            continues.update(zip(grams, range(start, len(tokens))))
+        self.length = len(tokens)
+
+    def find(self, tokens: list[int]) -> int | None:
+        """Where the continuation of the longest match starts; of its most recent occurrence, if there are several."""
+        for n, continues in self._continues.items():
+            start = continues.get(tuple(tokens[-n:]))
+            if start is not None:
+                return start
+        return None
+
+
+class NgramDrafter(LookupDrafter[NgramIndex]):
+    """Proposes what followed the most recent earlier occurrence of the longest suffix of the ledger.
+
+    longest, shortest: lengths of the suffixes that are looked for, in tokens, the longest first. The most recent
+    occurrence is taken even where its continuation is shorter than the limit: the ledger then repeats itself, and the
+    copy goes on through the draft's own tokens, so that a loop of any period is drafted to the full limit.
+    """
+
+    name = "ngram"
+
+    def __init__(self, longest: int = 5, shortest: int = 2) -> None:
+        super().__init__()
+        if not 1 <= shortest <= longest:
+            raise InputError(f"shortest is {shortest} and longest {longest}; use 1 <= shortest <= longest")
+        self._longest, self._shortest = longest, shortest
+
+    def new_index(self) -> NgramIndex:
+        return NgramIndex(self._longest, self._shortest)
+
+    def copy(self, index: NgramIndex, ask: Ask) -> Sequence[int]:
+        start = index.find(ask.ledger.tokens)
+        if start is None:
+            return ()
+        copied = ask.ledger.tokens[start : start + ask.limit]
+        return (copied * -(-ask.limit // len(copied)))[: ask.limit]

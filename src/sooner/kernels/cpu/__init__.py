@@ -1,0 +1,218 @@
+"""The fast backend for CPUs: C++ behind `interface.Kernels`. native/README.md tells how it works."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sooner.errors import InputError
+from sooner.kernels.cpu import library
+from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, HeadsStruct, MatrixStruct, RowsStruct
+from sooner.kernels.formats import Stored
+from sooner.kernels.interface import PAGE, Activation, Heads, LayerCache, Norm, Rows
+
+MOST_HEAD_SIZE = 256
+_GROUP = {"q8_0": 32, "q4_0": 32, "q4_1": 32}
+
+
+def unavailable() -> str | None:
+    """None when this backend can be used, else the reason."""
+    return library.reason_missing()
+
+
+def isa() -> str:
+    """The instruction set in use: generic, avx2, avx512 or neon."""
+    return str(library.load().sooner_isa().decode())
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """A packed weight matrix: [ceil(N / 16)][K][16], a paired one with gate and up blocks in turn."""
+
+    shape: tuple[int, int]
+    format: str
+    data: Tensor  # uint8
+    bias: Tensor | None
+    struct: MatrixStruct
+    address: int  # of the struct
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.numel()
+
+
+class CpuKernels:
+    """Implements `interface.Kernels` with a pool of `threads` threads of its own.
+
+    Calls from several Python threads take turns.
+    """
+
+    name = "cpu"
+    exact_rows = True
+
+    def __init__(self, threads: int) -> None:
+        if threads < 1:
+            raise InputError(f"threads is {threads}, must be at least 1; use the number of cores")
+        self.threads = threads
+        self._library = library.load()
+        self._pool: int = self._library.sooner_pool(threads)
+        self._rows: tuple[Rows, int, RowsStruct, int] | None = None  # of the pass at hand
+        self._norms: dict[int, tuple[Norm, int]] = {}  # by id; the norm is kept, so that the id stays its own
+        self._heads: dict[int, tuple[Heads, HeadsStruct, int]] = {}
+        weakref.finalize(self, self._library.sooner_pool_free, self._pool)
+
+    def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
+        n, k = _matrix_shape(weight)
+        data = self._room(n, k, weight.format)
+        self._fill(data, weight, 0, 1)
+        return _matrix((n, k), weight.format, data, bias, paired=False)
+
+    def pack_gated(self, gate: Stored, up: Stored) -> Matrix:
+        n, k = _matrix_shape(gate)
+        if (up.shape, up.format) != (gate.shape, gate.format):
+            raise ValueError(f"gate is {gate.format} {gate.shape}, up is {up.format} {up.shape}: they must be alike")
+        data = self._room(-(-n // PAGE) * 2 * PAGE, k, gate.format)
+        self._fill(data, gate, 0, 2)
+        self._fill(data, up, 1, 2)
+        return _matrix((2 * n, k), gate.format, data, None, paired=True)
+
+    def embed(self, table: Matrix, tokens: Tensor) -> Tensor:
+        (rows,) = tokens.shape
+        out = torch.empty(rows, table.shape[1])
+        if tokens.dtype != torch.int64 or not tokens.is_contiguous():
+            raise TypeError(f"tokens are {tokens.dtype}, must be contiguous int64")
+        if self._library.sooner_embed(self._pool, table.address, tokens.data_ptr(), rows, out.data_ptr()):
+            raise ValueError(f"a token is outside the table of {table.shape[0]} rows: {tokens.tolist()}")
+        return out
+
+    def rmsnorm(self, x: Tensor, norm: Norm, add: Tensor | None = None) -> Tensor:
+        rows, width = shape = x.shape
+        out = torch.empty(rows, width)
+        plus = None if add is None else _data(add, shape)
+        self._library.sooner_rmsnorm(
+            self._pool, _data(x, shape), rows, width, self._norm(norm, width), norm.eps, plus, out.data_ptr()
+        )
+        return out
+
+    def linear(self, x: Tensor, weight: Matrix, *, norm: Norm | None = None, add: Tensor | None = None) -> Tensor:
+        return self._product(x, weight, weight.shape[0], norm, add, 0)
+
+    def gated(self, x: Tensor, weight: Matrix, *, norm: Norm | None = None, activation: Activation) -> Tensor:
+        return self._product(x, weight, weight.shape[0] // 2, norm, None, ACTIVATIONS.index(activation))
+
+    def _product(
+        self, x: Tensor, weight: Matrix, width: int, norm: Norm | None, add: Tensor | None, activation: int
+    ) -> Tensor:
+        rows, k = x.shape[0], weight.shape[1]
+        out = torch.empty(rows, width)
+        scale, eps = (None, 0.0) if norm is None else (self._norm(norm, k), norm.eps)
+        plus = None if add is None else _data(add, (rows, width))
+        self._library.sooner_linear(
+            self._pool, weight.address, _data(x, (rows, k)), rows, activation, scale, eps, plus, out.data_ptr()
+        )
+        return out
+
+    def _norm(self, norm: Norm, width: int) -> int:
+        """The address of a norm's weight, checked when it is first seen."""
+        known = self._norms.get(id(norm))
+        if known is None:
+            known = self._norms[id(norm)] = (norm, _data(norm.weight, norm.weight.shape))
+        if norm.weight.numel() != width:
+            raise ValueError(f"a norm of {norm.weight.numel()} for inputs of {width}")
+        return known[1]
+
+    def attend(self, qkv: Tensor, cache: LayerCache, rows: Rows, heads: Heads) -> Tensor:
+        n, pages = qkv.shape[0], cache.keys.shape[0]
+        out = torch.empty(n, heads.query * heads.size)
+        if n:
+            self._library.sooner_attend(
+                self._pool,
+                _data(qkv, (n, (heads.query + 2 * heads.kv) * heads.size)),
+                _data(cache.keys, (pages, heads.kv, heads.size, PAGE)),
+                _data(cache.values, (pages, heads.kv, PAGE, heads.size)),
+                self._rows_of(rows, pages, n, heads), self._heads_of(heads), out.data_ptr(),
+            )  # fmt: skip
+        return out
+
+    def _rows_of(self, rows: Rows, pages: int, count: int, heads: Heads) -> int:
+        """The address of the pass's struct, made and checked once for all layers."""
+        if self._rows is None or self._rows[0] is not rows or self._rows[1] != pages:
+            struct = _rows_struct(rows)
+            wrong: bytes | None = self._library.sooner_check_rows(ctypes.byref(struct), pages)
+            if wrong:
+                raise ValueError(f"rows of a pass: {wrong.decode()} (of {pages} pages): {rows}")
+            self._rows = (rows, pages, struct, ctypes.addressof(struct))
+        struct = self._rows[2]
+        if struct.rows != count or (heads.cos is not None and struct.last_position >= heads.cos.shape[0]):
+            raise ValueError(f"{count} rows of qkv for {struct.rows} rows, last position {struct.last_position}")
+        return self._rows[3]
+
+    def _heads_of(self, heads: Heads) -> int:
+        known = self._heads.get(id(heads))
+        if known is None:
+            struct = _heads_struct(heads)
+            known = self._heads[id(heads)] = (heads, struct, ctypes.addressof(struct))
+        return known[2]
+
+    def _room(self, n: int, k: int, format_: str) -> Tensor:
+        data = torch.empty(self._library.sooner_packed_bytes(n, k, FORMATS.index(format_)), dtype=torch.uint8)
+        self._library.sooner_huge(data.data_ptr(), data.numel())
+        return data
+
+    def _fill(self, data: Tensor, source: Stored, first: int, every: int) -> None:
+        n, k = source.shape
+        raw = source.data.contiguous()
+        self._library.sooner_pack(
+            self._pool, raw.data_ptr(), n, k, FORMATS.index(source.format), first, every, data.data_ptr()
+        )
+
+
+def _data(x: Tensor, shape: tuple[int, ...]) -> int:
+    """The address of a tensor that the kernels can read as it lies."""
+    if x.shape != shape or x.dtype != torch.float32 or not x.is_contiguous():
+        raise TypeError(f"{x.dtype} {tuple(x.shape)}, contiguous {x.is_contiguous()}: must be contiguous float32 {shape}")
+    return x.data_ptr()
+
+
+def _matrix_shape(weight: Stored) -> tuple[int, int]:
+    n, k = weight.shape
+    if weight.format not in FORMATS:
+        raise InputError(f"weight format {weight.format} has no CPU kernel; known are {', '.join(FORMATS)}")
+    if k % _GROUP.get(weight.format, 1):
+        raise InputError(f"{weight.format} needs a multiple of 32 inputs, this matrix is {n} x {k}; store it as f16")
+    return n, k
+
+
+def _matrix(shape: tuple[int, int], format_: str, data: Tensor, bias: Tensor | None, *, paired: bool) -> Matrix:
+    struct = MatrixStruct(
+        data.data_ptr(), None if bias is None else _data(bias, (shape[0],)), *shape, FORMATS.index(format_), paired
+    )
+    return Matrix(shape, format_, data, bias, struct, ctypes.addressof(struct))
+
+
+def _rows_struct(rows: Rows) -> RowsStruct:
+    tensors = (rows.positions, rows.slots, rows.sequence, rows.context, rows.tables, rows.extra)
+    if any(t.dtype != torch.int32 or not t.is_contiguous() for t in tensors):
+        raise TypeError("the tensors of Rows must be contiguous int32")
+    sizes = (len(rows.positions), *rows.tables.shape, rows.extra.shape[1])
+    return RowsStruct(*sizes, *(t.data_ptr() for t in tensors))
+
+
+def _heads_struct(heads: Heads) -> HeadsStruct:
+    if heads.size % 16 or not 16 <= heads.size <= MOST_HEAD_SIZE or heads.query % heads.kv:
+        raise InputError(
+            f"{heads.query} query and {heads.kv} kv heads of {heads.size}: the CPU kernels need sizes that are multiples "
+            f"of 16 up to {MOST_HEAD_SIZE} and whole groups; use the torch kernels"
+        )
+    half = 0 if heads.cos is None else heads.cos.shape[1]
+    query, key = heads.query_norm, heads.key_norm
+    return HeadsStruct(
+        heads.query, heads.kv, heads.size, half, heads.window or 0, 0, heads.scale, heads.softcap or 0.0,
+        query.eps if query else 0.0, key.eps if key else 0.0,
+        *(None if t is None else _data(t, (len(t), half)) for t in (heads.cos, heads.sin)),
+        *(None if norm is None else _data(norm.weight, (heads.size,)) for norm in (query, key)),
+    )  # fmt: skip

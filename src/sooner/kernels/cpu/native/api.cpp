@@ -1,0 +1,121 @@
+// The C interface that Python calls. Pointers and sizes were checked there.
+#include "api.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "pack.h"
+#include "pool.h"
+#include "table.h"
+
+namespace {
+
+struct Choice {
+  const Table* table;
+  bool supported;
+};
+
+#if defined(__x86_64__)
+const Choice choices[] = {
+    {&avx512_table, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
+    {&avx2_table, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")},
+    {&generic_table, true},
+};
+#elif defined(__aarch64__)
+const Choice choices[] = {{&neon_table, true}, {&generic_table, true}};
+#else
+const Choice choices[] = {{&generic_table, true}};
+#endif
+
+const Table* current = nullptr;
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Selects an ISA by name, or the best supported one for "". Returns its name, or null if it is not one or cannot run here.
+EXPORT const char* sooner_use(const char* name) {
+  for (const Choice& choice : choices)
+    if (choice.supported && (!*name || !strcmp(name, choice.table->name))) {
+      current = choice.table;
+      return current->name;
+    }
+  return nullptr;
+}
+
+EXPORT const char* sooner_isa() { return current->name; }
+
+EXPORT void* sooner_pool(int threads) { return new Pool(threads); }
+EXPORT void sooner_pool_free(void* pool) { delete static_cast<Pool*>(pool); }
+
+// Asks for huge pages, before the memory is first touched: weights are streams of many megabytes.
+EXPORT void sooner_huge(void* start, size_t bytes) {
+#if defined(MADV_HUGEPAGE)
+  const size_t page = 4096, from = (size_t(start) + page - 1) / page * page, to = (size_t(start) + bytes) / page * page;
+  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // advice: failing changes nothing
+#else
+  (void)start, (void)bytes;
+#endif
+}
+
+EXPORT size_t sooner_packed_bytes(int n, int k, int format) { return packed_bytes(n, k, format); }
+
+EXPORT void sooner_pack(void* pool, const uint8_t* source, int n, int k, int format, int from, int every,
+                        uint8_t* packed) {
+  const Pack job{source, n, k, format, from, every, packed};
+  static_cast<Pool*>(pool)->run(pack, &job, 0, 0);
+}
+
+EXPORT void sooner_linear(void* pool, const Matrix* matrix, const float* x, int rows, int activation, const float* norm,
+                          float eps, const float* add, float* out) {
+  if (!rows) return;
+  const Linear job{matrix, x, rows, activation, norm, eps, add, out};
+  static_cast<Pool*>(pool)->run(current->linear, &job, norm ? size_t(rows) * size_t(matrix->k) : 0,
+                                current->linear_local);
+}
+
+EXPORT void sooner_rmsnorm(void* pool, const float* x, int rows, int width, const float* norm, float eps,
+                           const float* add, float* out) {
+  const RmsNorm job{x, rows, width, norm, eps, add, out};
+  static_cast<Pool*>(pool)->run(current->rmsnorm, &job, 0, 0);
+}
+
+// Returns 1, and writes nothing, if a token is not a row of the matrix.
+EXPORT int sooner_embed(void* pool, const Matrix* matrix, const int64_t* tokens, int rows, float* out) {
+  for (int r = 0; r < rows; ++r)
+    if (tokens[r] < 0 || tokens[r] >= matrix->n) return 1;
+  const Embed job{matrix, tokens, rows, out};
+  static_cast<Pool*>(pool)->run(current->embed, &job, 0, 0);
+  return 0;
+}
+
+// Null if every index stays inside its tensor, else what does not. Once a pass, so that no later kernel can stray.
+EXPORT const char* sooner_check_rows(Rows* rows, int pages) {
+  const int slots = pages * 16, positions = rows->table_width * 16;
+  const auto outside = [](int x, int end) { return x < 0 || x >= end; };
+  rows->last_position = 0;
+  for (int i = 0; i < rows->sequences * rows->table_width; ++i)
+    if (outside(rows->tables[i], pages)) return "a page of a table is outside the cache";
+  for (int r = 0; r < rows->rows; ++r) {
+    const int32_t* extra = rows->extra + r * rows->extra_width;
+    if (outside(rows->slots[r], slots)) return "a slot is outside the cache";
+    if (outside(rows->sequence[r], rows->sequences)) return "a sequence has no table";
+    if (outside(rows->context[r], positions + 1)) return "a context is longer than its table";
+    if (rows->positions[r] < 0) return "a position is negative";
+    if (!rows->context[r] && (!rows->extra_width || extra[0] < 0)) return "a row sees nothing";
+    for (int e = 0; e < rows->extra_width; ++e)
+      if (outside(extra[e] + 1, slots + 1)) return "an extra slot is outside the cache";
+    if (rows->positions[r] > rows->last_position) rows->last_position = rows->positions[r];
+  }
+  return nullptr;
+}
+
+EXPORT void sooner_attend(void* pool, const float* qkv, float* keys, float* values, const Rows* rows, const Heads* heads,
+                          float* out) {
+  const Attend job{qkv, keys, values, rows, heads, out};
+  size_t shared, local;
+  current->attend_scratch(job, static_cast<Pool*>(pool)->threads(), shared, local);
+  static_cast<Pool*>(pool)->run(current->attend, &job, shared, local);
+}

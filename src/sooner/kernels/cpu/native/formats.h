@@ -1,0 +1,93 @@
+// How each weight format is walked: sixteen outputs in the lanes, inputs in order, every weight widened to the float32
+// number that it stands for. A block of 16 outputs is [k / group] groups; a group holds `group` inputs.
+#pragma once
+
+namespace {
+
+// `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for Strided. `tile` is how many
+// accumulators leave room for the scales of their blocks. Up to `direct` groups of rows
+// each widen grouped formats on their own; plain ones always do.
+template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
+struct Layout {
+  static constexpr int group = GROUP, unit = UNIT;
+  static constexpr size_t bytes = BYTES;
+  static constexpr int tile = TILE / SHARE;
+  static constexpr int direct = 2;
+  static INLINE size_t advance(size_t) { return BYTES; }
+};
+
+struct NoScale {};
+
+struct WalkF32 : Layout<1, 1, 64> {
+  using Scale = NoScale;
+  static INLINE Scale scale(const uint8_t*) { return {}; }
+  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load(reinterpret_cast<const float*>(p)); }
+};
+
+// float32 rows that lie `step` bytes apart: the values of a cache page.
+struct WalkStrided : WalkF32 {
+  static INLINE size_t advance(size_t step) { return step; }
+};
+
+struct WalkBF16 : Layout<1, 1, 32> {
+  using Scale = NoScale;
+  static INLINE Scale scale(const uint8_t*) { return {}; }
+  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_bf16(p); }
+};
+
+struct WalkF16 : Layout<1, 1, 32> {
+  using Scale = NoScale;
+  static INLINE Scale scale(const uint8_t*) { return {}; }
+  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_f16(p); }
+};
+
+// Quantised formats: an f16 scale times a quant of 4 or 8 bits is exact in float32, so that an fma with the minimum, or with
+// -8 * scale, rounds like a product followed by a sum.
+
+// [16] f16 scales, [32][16] int8.
+struct WalkQ8 : Layout<32, 1, 32 + 512, 2> {
+  using Scale = v16;
+  static INLINE Scale scale(const uint8_t* p) { return load_f16(p); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { w[0] = mul(s, load_i8(p + 32 + 16 * i)); }
+};
+
+// [16] f16 scales, [16][16] bytes: input 2 i in the low nibbles, 2 i + 1 in the high ones. Those are read as 16 times what
+// they are, which a sixteenth of the scale makes good: an operation less than a shift.
+struct Nibbles {
+  v16 scale, sixteenth, minimum;
+  static INLINE Nibbles of(v16 scale, v16 minimum) { return {scale, mul(scale, all(0.0625f)), minimum}; }
+  INLINE void unpack(const uint8_t* p, v16* w) const {
+    v16 low, high16;
+    load_u4(p, low, high16);
+    w[0] = fma(scale, low, minimum);
+    w[1] = fma(sixteenth, high16, minimum);
+  }
+};
+
+struct WalkQ40 : Layout<32, 2, 32 + 256, 3> {
+  using Scale = Nibbles;
+  static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f16(p), mul(load_f16(p), all(-8.0f))); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 32 + 8 * i, w); }
+};
+
+// [16] f16 scales, [16] f16 minima, nibbles as above.
+struct WalkQ41 : Layout<32, 2, 64 + 256, 3> {
+  using Scale = Nibbles;
+  static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f16(p), load_f16(p + 32)); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 64 + 8 * i, w); }
+};
+
+// Calls body(walk) with the walk of `format`.
+template <class Body>
+INLINE void with_walk(int format, Body&& body) {
+  switch (format) {
+    case F32: return body(WalkF32{});
+    case F16: return body(WalkF16{});
+    case BF16: return body(WalkBF16{});
+    case Q8_0: return body(WalkQ8{});
+    case Q4_0: return body(WalkQ40{});
+    case Q4_1: return body(WalkQ41{});
+  }
+}
+
+}  // namespace

@@ -1,0 +1,6 @@
+#include "v16_avx512.h"
+// The kernels, written once over v16. All but the table has internal linkage, so that code compiled for this ISA can
+// never be linked into another's.
+#include "kernels.h"
+
+extern const Table avx512_table = KERNELS("avx512");

@@ -1,0 +1,72 @@
+// From a file's rows to the packed layout of formats.h: outputs in the lanes of blocks of 16, padded with zeros.
+#include "pack.h"
+
+#include <string.h>
+
+namespace {
+
+struct Source {
+  const uint8_t* rows;
+  int n;
+  size_t row_bytes;
+  // Bytes of group g of row r, or null past the last row.
+  const uint8_t* at(int r, int g, size_t group_bytes) const {
+    return r < n ? rows + size_t(r) * row_bytes + size_t(g) * group_bytes : nullptr;
+  }
+};
+
+// How a group of one row lies in its file: f16 scales, then quants; plain formats have a single number.
+struct Kind {
+  int group, scales, quants;  // inputs, and bytes
+  int bytes() const { return scales + quants; }
+};
+
+Kind kind_of(int format) {
+  switch (format) {
+    case F32: return {1, 0, 4};
+    case Q8_0: return {32, 2, 32};
+    case Q4_0: return {32, 2, 16};
+    case Q4_1: return {32, 4, 16};
+    default: return {1, 0, 2};
+  }
+}
+
+// Quants of 32 inputs: low nibbles are inputs 0..15, high nibbles 16..31 in the file; 2 i and 2 i + 1 when packed.
+uint8_t nibble(const uint8_t* quants, int i) { return i < 16 ? quants[i] & 15 : quants[i - 16] >> 4; }
+
+void pack_group(const Source& source, int block, int g, int format, const Kind& kind, uint8_t* out) {
+  for (int lane = 0; lane < 16; ++lane) {
+    const uint8_t* in = source.at(16 * block + lane, g, size_t(kind.bytes()));
+    if (!in) continue;
+    for (int s = 0; s < kind.scales; s += 2) memcpy(out + 16 * s + 2 * lane, in + s, 2);
+    uint8_t* to = out + 16 * kind.scales;
+    const uint8_t* quants = in + kind.scales;
+    if (kind.group == 1)
+      memcpy(to + lane * kind.quants, quants, size_t(kind.quants));
+    else if (format == Q8_0)
+      for (int i = 0; i < 32; ++i) to[16 * i + lane] = quants[i];
+    else
+      for (int i = 0; i < 32; i += 2)
+        to[8 * i + lane] = uint8_t(nibble(quants, i) | nibble(quants, i + 1) << 4);
+  }
+}
+
+}  // namespace
+
+size_t packed_bytes(int n, int k, int format) {
+  const Kind kind = kind_of(format);
+  return size_t((n + 15) / 16) * size_t(k / kind.group) * size_t(kind.bytes()) * 16;
+}
+
+void pack(Team& team, const void* arguments) {
+  const Pack& job = *static_cast<const Pack*>(arguments);
+  const Kind kind = kind_of(job.format);
+  const int blocks = (job.n + 15) / 16, groups = job.k / kind.group;
+  const size_t group_bytes = size_t(kind.bytes()) * 16, block_bytes = size_t(groups) * group_bytes;
+  const Source source{job.source, job.n, size_t(groups) * size_t(kind.bytes())};
+  for (int b = team.begin(blocks); b < team.end(blocks); ++b) {
+    uint8_t* out = job.packed + size_t(b * job.every + job.from) * block_bytes;
+    memset(out, 0, block_bytes);
+    for (int g = 0; g < groups; ++g, out += group_bytes) pack_group(source, b, g, job.format, kind, out);
+  }
+}

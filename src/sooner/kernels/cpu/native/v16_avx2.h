@@ -1,0 +1,77 @@
+// Sixteen lanes as two 256-bit registers: AVX2, FMA and F16C. Meanings as in v16_generic.h.
+#pragma once
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace {
+
+#define INLINE inline __attribute__((always_inline))
+
+constexpr int TILE = 6;  // 12 of 16 registers
+constexpr int UNROLL = 4;
+
+struct v16 {
+  __m256 lo, hi;
+};
+
+INLINE v16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+INLINE void store(float* p, v16 a) {
+  _mm256_storeu_ps(p, a.lo);
+  _mm256_storeu_ps(p + 8, a.hi);
+}
+INLINE v16 all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+INLINE v16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
+INLINE v16 add(v16 a, v16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+INLINE v16 sub(v16 a, v16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+INLINE v16 mul(v16 a, v16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+INLINE v16 div(v16 a, v16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+INLINE v16 max(v16 a, v16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+INLINE v16 min(v16 a, v16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+INLINE v16 where_ge(v16 x, v16 limit, v16 a, v16 b) {
+  return {_mm256_blendv_ps(b.lo, a.lo, _mm256_cmp_ps(x.lo, limit.lo, _CMP_GE_OQ)),
+          _mm256_blendv_ps(b.hi, a.hi, _mm256_cmp_ps(x.hi, limit.hi, _CMP_GE_OQ))};
+}
+INLINE __m256 scale_half(__m256 a, __m256 t) {
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(t), 23)));
+}
+INLINE v16 scale_by(v16 a, v16 t) { return {scale_half(a.lo, t.lo), scale_half(a.hi, t.hi)}; }
+INLINE float sum(v16 a) {
+  const __m256 eight = _mm256_add_ps(a.lo, a.hi);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+INLINE float greatest(v16 a) {
+  const __m256 eight = _mm256_max_ps(a.lo, a.hi);
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+}
+
+INLINE __m128i load_16_bytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+INLINE __m128i load_8_bytes(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
+INLINE __m256 widen_bf16(const uint8_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_16_bytes(p)), 16));
+}
+INLINE v16 load_bf16(const uint8_t* p) { return {widen_bf16(p), widen_bf16(p + 16)}; }
+INLINE v16 load_f16(const uint8_t* p) {
+  return {_mm256_cvtph_ps(load_16_bytes(p)), _mm256_cvtph_ps(load_16_bytes(p + 16))};
+}
+INLINE v16 load_i8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p))),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p + 8)))};
+}
+INLINE __m256 masked_float(__m256i a, int mask) {
+  return _mm256_cvtepi32_ps(_mm256_and_si256(a, _mm256_set1_epi32(mask)));
+}
+INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
+  const __m256i a = _mm256_cvtepu8_epi32(load_8_bytes(p)), b = _mm256_cvtepu8_epi32(load_8_bytes(p + 8));
+  low = {masked_float(a, 15), masked_float(b, 15)};
+  high16 = {masked_float(a, 240), masked_float(b, 240)};
+}
+
+}  // namespace

@@ -1,0 +1,58 @@
+// Sixteen lanes as one 512-bit register: AVX-512 F, BW, DQ and VL. Meanings as in v16_generic.h.
+#pragma once
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+namespace {
+
+#define INLINE inline __attribute__((always_inline))
+
+constexpr int TILE = 12;  // of 32 registers; a chain of multiply-adds waits 4 cycles, two start in each
+constexpr int UNROLL = 4;
+
+struct v16 {
+  __m512 v;
+};
+
+INLINE v16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+INLINE void store(float* p, v16 a) { _mm512_storeu_ps(p, a.v); }
+INLINE v16 all(float x) { return {_mm512_set1_ps(x)}; }
+INLINE v16 zero() { return {_mm512_setzero_ps()}; }
+INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+INLINE v16 add(v16 a, v16 b) { return {_mm512_add_ps(a.v, b.v)}; }
+INLINE v16 sub(v16 a, v16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+INLINE v16 mul(v16 a, v16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+INLINE v16 div(v16 a, v16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+INLINE v16 max(v16 a, v16 b) { return {_mm512_max_ps(a.v, b.v)}; }
+INLINE v16 min(v16 a, v16 b) { return {_mm512_min_ps(a.v, b.v)}; }
+INLINE v16 where_ge(v16 x, v16 limit, v16 a, v16 b) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.v, limit.v, _CMP_GE_OQ), b.v, a.v)};
+}
+INLINE v16 scale_by(v16 a, v16 t) {
+  return {_mm512_castsi512_ps(
+      _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(_mm512_castps_si512(t.v), 23)))};
+}
+INLINE float sum(v16 a) {
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+INLINE float greatest(v16 a) { return _mm512_reduce_max_ps(a.v); }
+
+INLINE __m128i load_16_bytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+INLINE __m256i load_32_bytes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+INLINE v16 load_bf16(const uint8_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16))};
+}
+INLINE v16 load_f16(const uint8_t* p) { return {_mm512_cvtph_ps(load_32_bytes(p))}; }
+INLINE v16 load_i8(const uint8_t* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))}; }
+INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(load_16_bytes(p));
+  low = {_mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)))};
+  high16 = {_mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(240)))};
+}
+
+}  // namespace

@@ -1,0 +1,93 @@
+"""Opens a model's files: configuration, tensors under our names, tokenizer. Nothing is computed, little is copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+
+from sooner.errors import ModelError
+from sooner.kernels.formats import Stored
+from sooner.models.config import FAMILIES, ModelConfig, from_gguf, from_hugging_face
+from sooner.models.tokenizer import Tokenizer
+from sooner.weights.files import read_json
+from sooner.weights.finite import check_finite
+from sooner.weights.gguf import read_gguf
+from sooner.weights.names import GGUF_NAMES, HUGGING_FACE_NAMES, NameMap, half_split, rename
+from sooner.weights.safetensors import read_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """`tensors` by our names (weights/names.py), views of the mapped files; `description` is one line for people."""
+
+    path: Path
+    config: ModelConfig
+    tensors: dict[str, Stored]
+    tokenizer: Tokenizer
+    description: str
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """A .gguf file or a Hugging Face folder. Raises ModelError, which begins with the path."""
+    try:
+        return _checked(path, *(_from_folder(path) if path.is_dir() else _from_gguf(path)))
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}; check the path and its permissions") from None
+
+
+def _from_gguf(path: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenizer]:
+    file = read_gguf(path)
+    config = from_gguf(file.metadata, tied=GGUF_NAMES.names["head"] not in file.tensors)
+    tensors = _placed(file.tensors, GGUF_NAMES, config)
+    if FAMILIES[config.architecture].interleaved:
+        for i in range(config.layers):
+            for name, heads in ((f"layers.{i}.q", config.heads), (f"layers.{i}.k", config.kv_heads)):
+                tensors[name] = half_split(tensors[name], heads)
+    return config, tensors, Tokenizer.from_gguf(file.metadata)
+
+
+def _from_folder(folder: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenizer]:
+    generation = folder / "generation_config.json"
+    settings = read_json(folder / "config.json")
+    config = from_hugging_face(settings, read_json(generation) if generation.is_file() else {})
+    tensors = read_folder(folder)
+    if config.tied:
+        _drop_copied_head(tensors)
+    return config, _placed(tensors, HUGGING_FACE_NAMES, config), Tokenizer.from_folder(folder)
+
+
+def _placed(tensors: Mapping[str, Stored], names: NameMap, config: ModelConfig) -> dict[str, Stored]:
+    placed = rename(tensors, names, config.shapes())
+    for name, stored in tensors.items():
+        check_finite(name, stored)
+    return placed
+
+
+def _drop_copied_head(tensors: dict[str, Stored]) -> None:
+    """Some writers save a tied matrix twice."""
+    embed, head = (HUGGING_FACE_NAMES.names[name] for name in ("embed", "head"))
+    copy = tensors.pop(head, None)
+    if copy is not None and embed in tensors and not torch.equal(copy.data, tensors[embed].data):
+        raise ModelError(f"{head} differs from {embed}, but config.json ties them; correct tie_word_embeddings")
+
+
+def _checked(path: Path, config: ModelConfig, tensors: dict[str, Stored], tokenizer: Tokenizer) -> Checkpoint:
+    if tokenizer.vocabulary > config.vocabulary:
+        sizes = f"the tokenizer has {tokenizer.vocabulary} tokens, the model {config.vocabulary}"
+        raise ModelError(f"{sizes}; they do not belong together")
+    return Checkpoint(path, config, tensors, tokenizer, _description(config, tensors))
+
+
+def _description(config: ModelConfig, tensors: dict[str, Stored]) -> str:
+    """For example "llama, 134.5 M parameters, 30 layers, q4_1 x 210, f32 x 61, q8_0"."""
+    parameters = sum(prod(stored.shape) for stored in tensors.values())
+    formats = Counter(stored.format for stored in tensors.values())
+    kinds = ", ".join(f"{name} x {count}" for name, count in formats.most_common())
+    return f"{config.architecture}, {parameters / 1e6:.1f} M parameters, {config.layers} layers, {kinds}"

@@ -1,0 +1,188 @@
+"""Text to token ids and back, over the `tokenizers` library; streaming; what the engine asks of a vocabulary."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from sooner.errors import InputError, ModelError
+from sooner.models.chat import ChatTemplate, Message
+from sooner.models.gguf_tokenizer import build_tokenizer
+from sooner.weights.files import read_json, read_text
+
+TOKENIZER_BYTES = 64 << 20
+_SPECIALS = ("bos", "eos", "unk", "pad")
+
+
+class Tokenizer:
+    """Ids that no token has (a padded embedding) decode to nothing."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate | None) -> None:
+        backend.no_truncation()
+        backend.no_padding()
+        _check_decoder(backend)
+        self._backend = backend
+        self._template = template
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any]) -> Tokenizer:
+        """From a GGUF file's metadata. Raises ModelError."""
+        backend = build_tokenizer(metadata)
+        ids = {f"{name}_token": metadata.get(f"tokenizer.ggml.{_GGUF_SPECIALS[name]}_token_id") for name in _SPECIALS}
+        specials = {name: backend.id_to_token(i) for name, i in ids.items() if isinstance(i, int) and i >= 0}
+        source = metadata.get("tokenizer.chat_template")
+        return cls(backend, _template(source, {name: token for name, token in specials.items() if token is not None}))
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Tokenizer:
+        """From tokenizer.json, tokenizer_config.json and chat_template.jinja of a Hugging Face folder."""
+        settings = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
+        jinja = folder / "chat_template.jinja"
+        source = read_text(jinja, 1 << 20) if jinja.is_file() else _default_template(settings.get("chat_template"))
+        specials = {
+            key: text for name in _SPECIALS if (text := _text(settings.get(key := f"{name}_token"))) is not None
+        }
+        return cls(_backend(folder / "tokenizer.json"), _template(source, specials))
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        """Special tokens written out in `text` become themselves. `add_special`: bos and the like around it."""
+        try:
+            return list(self._backend.encode(text, add_special_tokens=add_special).ids)
+        except (TypeError, UnicodeEncodeError):
+            raise InputError(f"the text {text[:40]!r}... is not valid Unicode; remove the lone surrogates") from None
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        return str(self._backend.decode(list(ids), skip_special_tokens=skip_special))
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template is not None
+
+    def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+        """The text of a conversation. It holds its own bos: encode it with add_special=False."""
+        if self._template is None:
+            raise InputError("the model has no chat template; give a plain prompt with --raw")
+        return self._template.render(messages, add_generation_prompt)
+
+    @cached_property
+    def tokens(self) -> list[str | None]:
+        """The token of each id, None where there is none."""
+        known = self._backend.get_vocab(with_added_tokens=True)
+        tokens: list[str | None] = [None] * (1 + max(known.values(), default=-1))
+        for token, index in known.items():
+            tokens[index] = token
+        return tokens
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of ids that have a token; a model's embedding may have more rows."""
+        return len(self.tokens)
+
+    @cached_property
+    def specials(self) -> frozenset[int]:
+        """Ids of the special tokens."""
+        return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
+
+    def token_bytes(self, token: int, skip_special: bool = True) -> bytes:
+        """The bytes that a token adds to the text."""
+        name = self._backend.id_to_token(token)
+        if name is None or (skip_special and token in self.specials):
+            return b""
+        try:
+            return bytes(_BYTES[character] for character in name)
+        except KeyError:  # an added token with characters of its own
+            return name.encode()
+
+    def text_of(self, token: int) -> str:
+        """One token for people to look at; a piece of a character shows as U+FFFD."""
+        return self.token_bytes(token, skip_special=False).decode(errors="replace")
+
+    def first_difference(self, other: Tokenizer) -> tuple[int, str | None, str | None] | None:
+        """The first id below both vocabularies' ends whose tokens differ, with both tokens; None when they agree."""
+        pairs = enumerate(zip(self.tokens, other.tokens, strict=False))
+        return next(((index, mine, theirs) for index, (mine, theirs) in pairs if mine != theirs), None)
+
+
+class TextStream:
+    """Tokens in, valid text out: a character split over tokens waits for its last byte.
+
+    The pieces joined equal `Tokenizer.decode` of all tokens, since both replace each malformed part of UTF-8 by one
+    U+FFFD. Constant time for each byte.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special = skip_special
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that is certain now and was not before."""
+        return self._decoder.decode(self._tokenizer.token_bytes(token, self._skip_special))
+
+    def flush(self) -> str:
+        """No token follows: what waited is shown as U+FFFD. The stream is as new afterwards."""
+        rest = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return rest
+
+
+_GGUF_SPECIALS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """The characters in which byte-level vocabularies write bytes (GPT-2): printable Latin-1 as it is, then 256 up."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_alphabet()
+
+
+def _backend(path: Path) -> tokenizers.Tokenizer:
+    if not path.is_file():
+        raise ModelError(
+            "tokenizer.json is missing; let transformers write it: "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+    try:
+        return tokenizers.Tokenizer.from_str(read_text(path, TOKENIZER_BYTES))
+    except ModelError:
+        raise
+    except Exception as error:  # the library raises bare Exception
+        raise ModelError(f"tokenizer.json cannot be read: {error}; download it again") from None
+
+
+def _check_decoder(backend: tokenizers.Tokenizer) -> None:
+    """Streaming takes tokens for bytes, which holds for byte-level vocabularies."""
+    kind = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())["type"]
+    if kind != "ByteLevel":
+        raise ModelError(f"the tokenizer's decoder is {kind}, which is not supported; supported: ByteLevel")
+
+
+def _template(source: object, specials: Mapping[str, str]) -> ChatTemplate | None:
+    if source is None:
+        return None
+    if not isinstance(source, str):
+        raise ModelError(f"the chat template is a {type(source).__name__}, must be text")
+    return ChatTemplate(source, specials)
+
+
+def _default_template(source: object) -> object:
+    """tokenizer_config.json holds one template, or a list of named ones."""
+    if not isinstance(source, list):
+        return source
+    named = {entry.get("name"): entry.get("template") for entry in source if isinstance(entry, dict)}
+    return named.get("default")
+
+
+def _text(token: object) -> str | None:
+    """A special token is written as text or as an object with its `content`."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None

@@ -1,0 +1,92 @@
+"""Reads the weights of a Hugging Face folder: one safetensors file, or shards with an index. Never a pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from sooner.errors import ModelError
+from sooner.kernels.formats import DTYPES, Stored, store
+from sooner.weights.files import read_json
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+HEADER_BYTES = 32 << 20
+INDEX_BYTES = 32 << 20
+
+
+def read_folder(folder: Path) -> dict[str, Stored]:
+    """All tensors by the files' own names, as views of the mapped files. Raises ModelError."""
+    index = _index(folder)
+    tensors: dict[str, Stored] = {}
+    for shard in sorted(set(index.values())) if index else [SINGLE]:
+        for name, stored in _shard(folder / shard):
+            if name in tensors:
+                raise ModelError(f"tensor {name!r} is in {shard} and in another shard; the folder is damaged")
+            tensors[name] = stored
+    _check_index(index, tensors)
+    return tensors
+
+
+def _index(folder: Path) -> dict[str, str]:
+    """Tensor name -> shard; empty when the folder has one file."""
+    if (folder / SINGLE).is_file():
+        return {}
+    if not (folder / INDEX).is_file():
+        raise ModelError(_nothing_to_read(folder))
+    shards = read_json(folder / INDEX, INDEX_BYTES).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise ModelError(f"{INDEX} has no weight_map of tensor names to files; download it again")
+    for shard in set(shards.values()):
+        if Path(shard).name != shard or not (folder / shard).is_file():
+            raise ModelError(f"{INDEX} names the shard {shard!r}, which is no file of the folder; download it again")
+    return shards
+
+
+def _nothing_to_read(folder: Path) -> str:
+    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
+    if not pickles:
+        return f"the folder has no {SINGLE}; give a folder with safetensors weights, or a .gguf file"
+    return (
+        f"{pickles[0]} is a pickle, which can run code and is never loaded; let transformers write safetensors: "
+        "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder)"
+    )
+
+
+def _shard(path: Path) -> Iterator[tuple[str, Stored]]:
+    _check_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118, it is no mapping
+                yield name, _stored(name, file.get_tensor(name))
+    except SafetensorError as error:
+        raise ModelError(f"{path.name} is no valid safetensors file: {error}; download it again") from None
+
+
+def _check_header(path: Path) -> None:
+    """The library takes memory for whatever header a file announces."""
+    with path.open("rb") as file:
+        announced = int.from_bytes(file.read(8), "little")
+    room = min(path.stat().st_size - 8, HEADER_BYTES)
+    if announced > room:
+        raise ModelError(
+            f"{path.name} announces a header of {announced} bytes, there is room for {room}; it is damaged"
+        )
+
+
+def _stored(name: str, tensor: Tensor) -> Stored:
+    if tensor.dtype not in DTYPES.values():
+        kind = str(tensor.dtype).removeprefix("torch.")
+        raise ModelError(f"tensor {name!r} has the type {kind}, which is not supported; supported: {', '.join(DTYPES)}")
+    return store(tensor)
+
+
+def _check_index(index: dict[str, str], tensors: dict[str, Stored]) -> None:
+    """What the index promises is there, and nothing else."""
+    if index and index.keys() != tensors.keys():
+        name = min(index.keys() ^ tensors.keys())
+        where = "only in the index" if name in index else "not in the index"
+        raise ModelError(f"tensor {name!r} is {where} {INDEX}; the folder is incomplete, download it again")

@@ -1,0 +1,52 @@
+"""On SmolLM2 every drafter gives plain tokens: 12 prompts, 96 tokens, greedy and sampled with top-p and penalties."""
+
+import functools
+
+import pytest
+
+from sooner.draft.load import load_lookup
+from sooner.draft.model import ModelDrafter
+from sooner.draft.protocol import Drafter
+from sooner.types import SamplingParams
+from tests.support import smollm2
+from tests.support.engines import engine, request, run
+
+PARAMS = {
+    "greedy": SamplingParams(temperature=0.0, max_tokens=96),
+    "sampled": SamplingParams(
+        temperature=0.8, seed=7, top_p=0.95, repetition_penalty=1.1, frequency_penalty=0.2, max_tokens=96
+    ),
+}
+DRAFTERS = ["ngram", "suffix", "model:self/3"]
+
+
+def make(name: str, weights: str) -> Drafter:
+    target = smollm2.decoder("auto", weights)
+    return (
+        ModelDrafter(name, target.first_layers(3), target.config.vocabulary, 256)
+        if name.startswith("model:")
+        else load_lookup(name)
+    )
+
+
+@functools.cache
+def answers(drafter: str | None, kind: str, weights: str) -> list[list[int]]:
+    drafters = {drafter: make(drafter, weights)} if drafter else {}
+    machine, _ = engine(drafters, smollm2.decoder("auto", weights), cache_tokens=4096)
+    eos = smollm2.checkpoint().config.eos
+    prompts = [smollm2.chat_ids(prompt) for prompt in smollm2.PROMPTS]
+    return [a.tokens for a in run(machine, [request(p, PARAMS[kind], drafter, eos=eos) for p in prompts])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PARAMS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_every_drafter_in_float32(drafter: str, kind: str) -> None:
+    assert answers(drafter, kind, "f32") == answers(None, kind, "f32")
+    assert sum(map(len, answers(None, kind, "f32"))) > 300
+
+
+@pytest.mark.slow
+def test_the_files_own_format_gives_the_tokens_of_float32() -> None:
+    """A product uses the float32 value of a quantised weight, so the format changes memory and not results."""
+    assert answers("suffix", "greedy", "auto") == answers(None, "greedy", "f32")
