@@ -13,7 +13,7 @@ from sooner.models.decoder import Decoder, build_decoder
 from sooner.models.runner import F32, Span, forward
 from sooner.types import Draft
 from tests.support import smollm2
-from tests.support.tiny_models import save_hugging_face
+from tests.support.tiny_models import write_folder
 
 BACKENDS = ["torch", "cpu"]
 
@@ -43,12 +43,14 @@ def test_smollm2(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("sharded", [False, True])
-def test_a_hugging_face_folder(backend: str, sharded: bool, tmp_path: Path) -> None:
-    model = save_hugging_face(tmp_path, sharded=sharded)
-    opened = open_checkpoint(tmp_path)
+@pytest.mark.parametrize("shard", ["5GB", "40KB"])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_hugging_face_folder(backend: str, shard: str, tied: bool, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    opened = open_checkpoint(write_folder(tmp_path, shard=shard, tie_word_embeddings=tied))
     decoder = build_decoder(opened.config, opened.tensors, make_kernels("cpu", "f32", 1, backend), "cpu", "f32")
     ids = [5, 9, 200, 31, 7, 7, 7, 100, 3, 2, 1, 250, 40]
     with torch.inference_mode():
-        wanted = model(torch.tensor([ids])).logits[0].numpy()
+        wanted = AutoModelForCausalLM.from_pretrained(tmp_path).eval()(torch.tensor([ids])).logits[0].numpy()
     assert_all_ways(decoder, ids, wanted)

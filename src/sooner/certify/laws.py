@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise, product
 from typing import TypeVar
 
@@ -137,8 +137,7 @@ class Experiment:
         for _ in range(self.rounds):
             longer: dict[Tokens, float] = defaultdict(float)
             for tokens, before in mass.items():
-                ledger = self.start + tokens
-                for more, probability in law(lambda source, at=ledger: self._round(at, source)).items():
+                for more, probability in law(partial(self._round, self.start + tokens)).items():
                     longer[tokens + more] += before * probability
             mass = dict(longer)
         return mass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -151,11 +150,12 @@ def load_model(model: str, **options: Any) -> LLM:
 
 def head(llm: LLM, suite: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     from sooner.bench import machine
+    from sooner.bench.cost import formats
     from sooner.bench.results import envelope
 
     facts = machine.facts(llm.decoder.kernels)
-    command = shlex.join(["sooner", *sys.argv[1:]])
-    return envelope(suite, facts, command, settings | {"threads": facts["threads"]}, seed)
+    used = {"formats": formats(llm.decoder), "threads": facts["threads"]}
+    return envelope(suite, facts, ["sooner", *sys.argv[1:]], settings | used, seed)
 
 
 def keep(result: Mapping[str, Any], out: Path | None, no_save: bool) -> None:

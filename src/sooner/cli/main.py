@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-import click
 import typer
 
 from sooner.cli import bench
 from sooner.cli.doctor import doctor
 from sooner.cli.generate import generate
 from sooner.errors import SoonerError
+
+# Typer brings its own copy of click since 0.26 and used the package before: its own errors are the ones to catch.
+UsageProblem = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
 
 app = typer.Typer(
     name="sooner",
@@ -35,9 +37,9 @@ def main() -> None:
         sys.exit(app(standalone_mode=False) or 0)
     except SoonerError as error:
         _fail(str(error), 2)
-    except click.ClickException as error:
+    except UsageProblem as error:
         _fail(error.format_message(), 2)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         _fail("interrupted", 130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone: nothing is left to say to it
