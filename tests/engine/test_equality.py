@@ -31,6 +31,8 @@ def all_drafters() -> dict[str, Drafter]:
         "model:self/1": target.first_layers(1),
         "model:same": target,
         "model:short": tiny_decoder(seed=9, layers=1, context=32),
+        "model:fewer tokens": tiny_decoder(seed=9, layers=1, vocabulary=VOCABULARY - 9),
+        "model:padded": tiny_decoder(seed=9, layers=1, vocabulary=VOCABULARY + 9),
     }
     drafters: dict[str, Drafter] = {name: ModelDrafter(name, d, VOCABULARY, 64) for name, d in models.items()}
     drafters |= {name: load_lookup(name) for name in ("ngram", "suffix")}

@@ -84,7 +84,11 @@ class ModelDrafter:
             self._cache.release(state.table)
 
     def _fits(self, ask: Ask) -> int:
-        """How many tokens may be drafted before the draft model's own context is full."""
+        """How many tokens may be drafted before the draft model's own context is full; none after a token that its
+        smaller vocabulary lacks."""
+        unread = ask.ledger.tokens[self.cached(ask.key) :]
+        if max(unread, default=0) >= self._decoder.config.vocabulary:
+            return 0
         return min(ask.limit, self._decoder.config.context - len(ask.ledger) + 1)
 
     def _catch_up(self, works: Sequence[Work]) -> list[F32]:

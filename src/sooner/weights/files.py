@@ -20,6 +20,8 @@ def shorten(value: object) -> str:
 
 def read_text(path: Path, limit: int) -> str:
     """At most `limit` bytes of UTF-8."""
+    if not path.is_file():
+        raise ModelError(f"{path.name} is missing; give a whole Hugging Face folder, or a .gguf file")
     size = path.stat().st_size
     if size > limit:
         raise ModelError(f"{path.name} has {size} bytes, at most {limit} are read; the file is damaged")

@@ -1,0 +1,116 @@
+"""The GGUF reader against the `gguf` package, which is an independent reader of the same format."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from sooner.kernels.formats import FORMATS, Stored, dequantise
+from sooner.models.locate import find_model
+from sooner.weights.gguf import TYPES, GgufFile, read_gguf
+from tests.support import forged_gguf as forged
+from tests.support.tiny_models import tiny_metadata, tiny_tensors, write_gguf
+
+
+def assert_same_bytes(ours: GgufFile, theirs: Any) -> None:
+    assert set(ours.tensors) == {tensor.name for tensor in theirs.tensors}
+    for tensor in theirs.tensors:
+        stored = ours.tensors[tensor.name]
+        assert stored.format == tensor.tensor_type.name.lower()
+        assert stored.shape == tuple(reversed(tensor.shape.tolist()))
+        np.testing.assert_array_equal(stored.data.numpy(), tensor.data.view(np.uint8).reshape(-1), tensor.name)
+
+
+def assert_same_values(stored: Stored, tensor: Any) -> None:
+    expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type).reshape(stored.shape)
+    np.testing.assert_array_equal(dequantise(stored).numpy().view(np.uint32), expected.view(np.uint32))
+
+
+@pytest.mark.parametrize("kind", [name.upper() for name in FORMATS])
+def test_every_format_dequantises_to_the_same_bits(tmp_path: Path, kind: str) -> None:
+    tensors = {f"t{rows}": values for rows, values in ((1, _normal(1, 32)), (7, _normal(7, 96)), (64, _normal(64, 32)))}
+    path = write_gguf(tmp_path / "m.gguf", {}, tensors, dict.fromkeys(tensors, kind))
+    ours, theirs = read_gguf(path), gguf.GGUFReader(path)
+    assert_same_bytes(ours, theirs)
+    for tensor in theirs.tensors:
+        assert_same_values(ours.tensors[tensor.name], tensor)
+
+
+def _normal(rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(rows).standard_normal((rows, columns), np.float32)
+
+
+def test_metadata_of_every_kind(tmp_path: Path) -> None:
+    values = tiny_metadata() | {"floats": [0.5, -1.0], "flags": [True, False, True], "whole": [2**30, -1]}
+    metadata = read_gguf(write_gguf(tmp_path / "m.gguf", values)).metadata
+    assert metadata["general.architecture"] == "llama"
+    for key, value in values.items():
+        ours: Any = metadata[key]
+        assert (ours.tolist() if isinstance(ours, np.ndarray) else ours) == pytest.approx(value), key
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "value"),
+    [
+        (forged.U8, b"\xff", 255),
+        (forged.I8, b"\xff", -1),
+        (forged.U16, b"\x01\x02", 513),
+        (forged.I16, b"\xfe\xff", -2),
+        (forged.U32, b"\x00\x00\x00\x80", 1 << 31),
+        (forged.I32, b"\x00\x00\x00\x80", -(1 << 31)),
+        (forged.F32, b"\x00\x00\xc0\x3f", 1.5),
+        (forged.BOOL, b"\x01", True),
+        (forged.U64, b"\xff" * 8, 2**64 - 1),
+        (forged.I64, b"\xff" * 8, -1),
+        (forged.F64, b"\x00" * 6 + b"\xf8\x3f", 1.5),
+        (forged.STRING, forged.text("é"), "é"),
+    ],
+)
+def test_scalars(tmp_path: Path, kind: int, raw: bytes, value: object) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(forged.forge([forged.key("k", kind, raw)]))
+    read = read_gguf(path).metadata["k"]
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_version_2_and_another_alignment(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    entry = [forged.tensor("t", (4, 2), offset=64)]
+    header = forged.forge([forged.key("general.alignment", forged.U32, b"\x40\0\0\0")], entry, version=2)
+    path.write_bytes(header + bytes(-len(header) % 64) + bytes(64) + np.arange(8, dtype="<f4").tobytes())
+    assert dequantise(read_gguf(path).tensors["t"]).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_tensors_are_views_of_the_file_and_writes_do_not_reach_it(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tensors=tiny_tensors())
+    before = path.read_bytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tensors = read_gguf(path).tensors
+    offsets = {tensor.name: tensor.data_offset for tensor in gguf.GGUFReader(path).tensors}
+    starts = {stored.data.data_ptr() - offsets[name] for name, stored in tensors.items()}
+    assert len(starts) == 1, "all tensors lie in one map at the file's own distances"
+    tensors["output.weight"].data.zero_()
+    assert path.read_bytes() == before
+
+
+def test_names_of_types_are_those_of_the_package() -> None:
+    assert {int(kind): kind.name for kind in gguf.GGMLQuantizationType}.items() <= TYPES.items()
+
+
+@pytest.mark.slow
+def test_the_real_model_agrees_with_the_package() -> None:
+    path = find_model("smollm2")
+    ours, theirs = read_gguf(path), gguf.GGUFReader(path)
+    assert_same_bytes(ours, theirs)
+    for tensor in theirs.tensors[1:12]:  # one layer, without the large embedding
+        assert_same_values(ours.tensors[tensor.name], tensor)
+    for key in ("llama.block_count", "tokenizer.ggml.pre", "tokenizer.chat_template", "llama.rope.freq_base"):
+        assert ours.metadata[key] == theirs.fields[key].contents()
+    assert ours.metadata["tokenizer.ggml.merges"] == theirs.fields["tokenizer.ggml.merges"].contents()
