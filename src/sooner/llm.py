@@ -118,18 +118,10 @@ class LLM:
             waiting = {request.id for request in requests}
             while waiting:
                 for progress in self.engine.step():
-                    completion = places[progress.request_id]
-                    completion.token_ids += [piece.token for piece in progress.pieces]
-                    text = "".join(piece.text for piece in progress.pieces)
-                    completion.text += text
-                    completion.finish_reason, completion.error = progress.finish_reason, progress.error
-                    completion.stats = progress.stats
                     if progress.finish_reason:
                         waiting.discard(progress.request_id)
                     if progress.pieces or progress.finish_reason:
-                        ids = tuple(piece.token for piece in progress.pieces)
-                        reason = progress.finish_reason
-                        yield Event(completion.index, text, ids, progress.pieces, reason, completion)
+                        yield places[progress.request_id].grow(progress)
         finally:
             for request in requests:
                 self.engine.abort(request.id)

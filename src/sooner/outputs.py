@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sooner.engine.engine import Progress
 from sooner.engine.sequence import Piece
 from sooner.engine.stats import Stats
-from sooner.types import FinishReason
+from sooner.types import FinishReason, Logprob
 
 
 @dataclass(slots=True)
@@ -19,6 +20,19 @@ class Completion:
     finish_reason: FinishReason | None = None
     stats: Stats = field(default_factory=Stats)
     error: str = ""
+    logprobs: list[Logprob] = field(default_factory=list)  # one a committed token, where they were asked for
+    prompt_logprobs: list[Logprob | None] = field(default_factory=list)  # one a prompt token, None for the first
+
+    def grow(self, progress: Progress) -> Event:
+        """Takes in what a step added, and tells it."""
+        ids = tuple(piece.token for piece in progress.pieces)
+        text = "".join(piece.text for piece in progress.pieces)
+        self.token_ids += ids
+        self.text += text
+        self.logprobs += [piece.logprob for piece in progress.pieces if piece.logprob]
+        self.prompt_logprobs = list(progress.prompt_logprobs)
+        self.finish_reason, self.error, self.stats = progress.finish_reason, progress.error, progress.stats
+        return Event(self.index, text, ids, progress.pieces, self.finish_reason, self)
 
 
 @dataclass(slots=True)

@@ -12,10 +12,12 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
+from typing import Any, cast
 
 import numpy as np
 
 from sooner.draft.protocol import Ask, Drafter, Target
+from sooner.errors import InputError
 from sooner.types import Distribution, Draft, Ledger, Request, Rule, SamplingParams
 
 BATCH = 4  # sequences alive at once
@@ -36,15 +38,23 @@ def check_drafter(
 
     drafter: a class, or whatever makes a drafter from a Target; then proposals are also compared with those of a fresh
     one. A ready drafter is compared with itself under fresh keys. target: what the drafter is told; let its context
-    exceed the drafter's own to test that limit. rounds: each takes at most BATCH + 1 proposals, and two more when a
-    comparison fails. The same seed plays the same game.
+    exceed the drafter's own to test that limit. rounds: each takes at most BATCH + 1 proposals. The same seed plays the
+    same game. Drafts are compared exactly, so let a model compute in a way that does not depend on its batch.
     """
-    ready = hasattr(drafter, "propose") and not isinstance(drafter, type)
-    make = (lambda: drafter) if ready else (lambda: drafter(target))
-    game = _Game(make, target, random.Random(seed))
+    if target.context < MOST + 2:
+        raise InputError(f"context is {target.context}, must be at least {MOST + 2} to play rounds in")
+    game = _Game(_maker(drafter, target), target, random.Random(seed))
     for _ in range(rounds):
         game.play_round()
     game.finish(list(game.sequences))
+
+
+def _maker(drafter: Drafter | Callable[[Target], Drafter], target: Target) -> Callable[[], Drafter]:
+    if hasattr(drafter, "propose") and not isinstance(drafter, type):
+        ready = cast(Drafter, drafter)
+        return lambda: ready
+    factory = cast(Callable[[Target], Drafter], drafter)
+    return lambda: factory(target)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,10 +110,7 @@ class _Game:
 
     def propose(self, drafter: Drafter, asks: Sequence[Ask]) -> list[Draft]:
         before = [list(ask.ledger.tokens) for ask in asks]
-        try:
-            drafts = drafter.propose(asks)
-        except Exception as error:
-            raise ContractError(f"{drafter.name!r}: propose raised {error!r}; {_example(asks[0])}") from error
+        drafts: list[Draft] = _call(drafter, "propose", asks)
         _require(len(drafts) == len(asks), "propose returns one Draft for each ask", drafter, asks[0])
         unchanged = all(ask.ledger.tokens == tokens for ask, tokens in zip(asks, before))
         _require(unchanged, "a drafter never changes a ledger", drafter, asks[0])
@@ -131,7 +138,7 @@ class _Game:
         fresh = [replace(ask, key=next(self.keys)) for ask in asks]
         drafts = self.propose(drafter, fresh)
         for ask in fresh:
-            drafter.forget(ask.key)
+            _call(drafter, "forget", ask.key)
         return drafts
 
     def verdict(self, sequence: _Sequence, draft: Draft) -> list[int]:
@@ -146,8 +153,8 @@ class _Game:
 
     def commit(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
         sequence.ledger.tokens += tokens
-        self.drafter.commit(sequence.key, sequence.ledger)
-        cached, length = self.drafter.cached(sequence.key), len(sequence.ledger)
+        _call(self.drafter, "commit", sequence.key, sequence.ledger)
+        cached, length = _call(self.drafter, "cached", sequence.key), len(sequence.ledger)
         shown = f"it holds {cached} of {length}"
         _require(
             0 <= cached <= length, "after commit, cached(key) is at most the ledger's length", self.drafter, None, shown
@@ -157,8 +164,9 @@ class _Game:
         for sequence in sequences:
             self.sequences.remove(sequence)
             for _ in range(2):  # a request may end before it ever drafted: forgetting an unknown key is harmless
-                self.drafter.forget(sequence.key)
-            _require(self.drafter.cached(sequence.key) == 0, "cached(key) is 0 once it is forgotten", self.drafter)
+                _call(self.drafter, "forget", sequence.key)
+            cached = _call(self.drafter, "cached", sequence.key)
+            _require(cached == 0, "cached(key) is 0 once it is forgotten", self.drafter)
 
 
 def _check_draft(drafter: Drafter, ask: Ask, draft: Draft, vocabulary: int) -> None:
@@ -184,6 +192,13 @@ def _distribution_rules(q: Distribution, token: int, vocabulary: int) -> Iterato
     yield "probs are finite and not negative", bool(np.isfinite(q).all() and (q >= 0.0).all())
     yield f"probs sum to 1 within {SUM_TOLERANCE}", abs(float(q.sum()) - 1.0) <= SUM_TOLERANCE
     yield "a token that was drawn from probs is possible in them", float(q[token]) > 0.0
+
+
+def _call(drafter: Drafter, method: str, *arguments: Any) -> Any:
+    try:
+        return getattr(drafter, method)(*arguments)
+    except Exception as error:
+        raise ContractError(f"{drafter.name!r} breaks a rule: {method} raised {error!r}") from error
 
 
 def _same(a: Draft, b: Draft) -> bool:

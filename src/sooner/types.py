@@ -46,6 +46,8 @@ class SamplingParams:
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     seed: int | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
@@ -91,8 +93,11 @@ _LIMITS: tuple[tuple[str, float, float, str], ...] = (
     ("min_tokens", 0, _INF, "use 0 to switch it off"),
     ("max_tokens", 0, _INF, "leave it out for the context limit"),
     ("seed", 0, 2**64 - 1, "use an unsigned 64-bit number"),
+    ("logprobs", 0, 20, "OpenAI's limit; leave it out for none"),
+    ("prompt_logprobs", 0, 20, "leave it out for none"),
 )
-_WHOLE = {"n", "top_k", "min_tokens", "max_tokens", "seed"}
+_OPTIONAL = {"max_tokens", "seed", "logprobs", "prompt_logprobs"}
+_WHOLE = {"n", "top_k", "min_tokens"} | _OPTIONAL
 
 
 def _require(ok: bool, name: str, value: object, limit: str, remedy: str) -> None:
@@ -101,7 +106,7 @@ def _require(ok: bool, name: str, value: object, limit: str, remedy: str) -> Non
 
 
 def _check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
-    if value is None and name in ("max_tokens", "seed"):
+    if value is None and name in _OPTIONAL:
         return
     wanted = int if name in _WHOLE else (int, float)
     _require(isinstance(value, wanted) and not isinstance(value, bool), name, value, "a number", remedy)
@@ -221,6 +226,15 @@ class Verdict:
 
     def tokens(self, draft: Draft) -> list[int]:
         return [draft.tokens[node] for node in self.path] + [self.last_token]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Log-probability of a token under the target's softmax, and the likeliest tokens at its place, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
-"""A paged key/value cache addressed by absolute length.
+"""A paged key/value cache addressed by absolute length, with prefixes shared between sequences.
 
 A sequence owns a `Table`: its pages and how many positions of them hold keys and values. Rolling back is
 `truncate(table, length)`: stale entries beyond the length are simply written over. Lengths are absolute, never
 "drop n", because two caches that advanced by different amounts cannot be cut by the same count.
+
+A page full of committed tokens may be *published*: it is then found by what it holds (its tokens and the page before
+it), outlives its sequence, and is given up least recently used first when pages run out. Published pages are never
+written; neither are pages with several holders.
 """
 
 from __future__ import annotations
@@ -18,13 +22,20 @@ import torch
 from sooner.errors import CapacityError
 from sooner.kernels.interface import PAGE, LayerCache
 
+Content = tuple[int, tuple[int, ...]]  # the name of the page before (0: none), and this page's tokens
+
 
 @dataclass(slots=True)
 class Table:
-    """One sequence's place in the cache. Position p lies in pages[p // PAGE]; only p < length may be read."""
+    """One sequence's place in the cache. Position p lies in pages[p // PAGE]; only p < length may be read.
+
+    named: how many pages, from the first, have contents with a name; `name` is that of the last of them.
+    """
 
     pages: list[int] = field(default_factory=list)
     length: int = 0
+    named: int = 0
+    name: int = 0
 
     def slot(self, position: int) -> int:
         return self.pages[position // PAGE] * PAGE + position % PAGE
@@ -55,10 +66,16 @@ class PagedCache:
         self.pages = pages
         self._free = list(range(pages - 1, -1, -1))
         self._holders = [0] * pages
+        self._published: dict[Content, int] = {}  # page by content
+        self._contents: dict[int, Content] = {}  # and the other way round
+        self._names: dict[Content, int] = {}  # of published contents; a name is never used twice
+        self._idle: dict[int, None] = {}  # published pages without a holder, least recently used first
+        self._last_name = 0
 
     @property
     def free_pages(self) -> int:
-        return len(self._free)
+        """Pages that can be had: free ones, and published ones that nobody holds."""
+        return len(self._free) + len(self._idle)
 
     def reserve(self, table: Table, length: int) -> None:
         """Makes positions table.length..length-1 writable: takes pages, and copies a shared one before it is written.
@@ -66,11 +83,11 @@ class PagedCache:
         Raises CapacityError, with the table unchanged, when too few pages are free.
         """
         first = table.length // PAGE
-        shared = [i for i in range(first, len(table.pages)) if self._holders[table.pages[i]] > 1]
+        shared = [i for i in range(first, len(table.pages)) if self._is_shared(table.pages[i])]
         missing = max(pages_for(length) - len(table.pages), 0)
-        if len(shared) + missing > len(self._free):
+        if len(shared) + missing > self.free_pages:
             raise CapacityError(
-                f"{length} positions need {len(shared) + missing} more cache pages, {len(self._free)} of {self.pages} "
+                f"{length} positions need {len(shared) + missing} more cache pages, {self.free_pages} of {self.pages} "
                 "are free; lower the number of requests in flight or raise the cache size"
             )
         for i in shared:
@@ -90,6 +107,8 @@ class PagedCache:
         table.length = length
         while len(table.pages) > pages_for(length):
             self._drop(table.pages.pop())
+        if table.named > length // PAGE:
+            table.named = table.name = 0
 
     def keep(self, table: Table, start: int, path: Sequence[int]) -> None:
         """Of the draft nodes stored at start, start+1, ... keeps those in `path` (ascending), moved into order."""
@@ -106,29 +125,80 @@ class PagedCache:
             raise ValueError(f"cannot share {length} of {table.length} positions")
         twin = Table(table.pages[: pages_for(length)], length)
         for page in twin.pages:
-            self._holders[page] += 1
+            self._hold(page)
         return twin
 
     def release(self, table: Table) -> None:
         self.truncate(table, 0)
 
+    def publish(self, table: Table, tokens: Sequence[int]) -> None:
+        """Makes the table's full pages findable by what they hold: the ledger's tokens up to table.length."""
+        for i in range(table.named, table.length // PAGE):
+            content = table.name, tuple(tokens[i * PAGE : (i + 1) * PAGE])
+            if content not in self._published and table.pages[i] not in self._contents:
+                self._last_name += 1
+                self._published[content], self._contents[table.pages[i]] = table.pages[i], content
+                self._names[content] = self._last_name
+            if content not in self._names:
+                return  # the page is published under a name whose beginning was given up since
+            table.named, table.name = i + 1, self._names[content]
+
+    def adopt(self, table: Table, tokens: Sequence[int]) -> int:
+        """Fills an empty table with published pages that hold the beginning of `tokens`; returns its new length.
+
+        The last token is always left to compute: its row chooses what comes next.
+        """
+        for i in range((len(tokens) - 1) // PAGE):
+            content = table.name, tuple(tokens[i * PAGE : (i + 1) * PAGE])
+            if content not in self._published:
+                break
+            self._hold(self._published[content])
+            table.pages.append(self._published[content])
+            table.named, table.name = i + 1, self._names[content]
+        table.length = len(table.pages) * PAGE
+        return table.length
+
     def check_integrity(self, tables: Iterable[Table]) -> None:
-        """Asserts that every page is free or held exactly as often as `tables`, all that are alive, say."""
+        """Asserts that every page is free, idle or held exactly as often as `tables`, all that are alive, say."""
         held = Counter(page for table in tables for page in table.pages)
         assert all(self._holders[page] == held[page] for page in range(self.pages)), "holder counts drifted"
-        free = set(self._free)
-        assert len(free) == len(self._free), "a page is free twice"
-        assert free == {page for page in range(self.pages) if not held[page]}, "a page leaked or is free while held"
+        free, idle = set(self._free), set(self._idle)
+        assert len(free) == len(self._free) and not free & idle, "a page is free twice"
+        assert free | idle == {page for page in range(self.pages) if not held[page]}, (
+            "a page leaked, or is free and held"
+        )
+        assert idle == {page for page in self._contents if not held[page]}, "an idle page is not published"
+        assert {content: page for page, content in self._contents.items()} == self._published, "contents drifted"
+        assert self._names.keys() == self._published.keys(), "a name without a page"
+
+    def _is_shared(self, page: int) -> bool:
+        return self._holders[page] > 1 or page in self._contents
 
     def _take(self) -> int:
+        if not self._free:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            self._unpublish(oldest)
+            self._free.append(oldest)
         page = self._free.pop()
         self._holders[page] = 1
         return page
 
+    def _hold(self, page: int) -> None:
+        self._holders[page] += 1
+        self._idle.pop(page, None)
+
     def _drop(self, page: int) -> None:
         self._holders[page] -= 1
         if not self._holders[page]:
-            self._free.append(page)
+            if page in self._contents:
+                self._idle[page] = None
+            else:
+                self._free.append(page)
+
+    def _unpublish(self, page: int) -> None:
+        content = self._contents.pop(page)
+        del self._published[content], self._names[content]
 
     def _copy(self, page: int) -> int:
         fresh = self._take()

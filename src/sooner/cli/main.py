@@ -12,7 +12,7 @@ from sooner.cli.generate import generate
 from sooner.errors import SoonerError
 
 # Typer brings its own copy of click since 0.26 and used the package before: its own errors are the ones to catch.
-UsageProblem = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+UsageProblem: type[typer.BadParameter] = next(b for b in typer.BadParameter.__mro__ if b.__name__ == "ClickException")
 
 app = typer.Typer(
     name="sooner",
@@ -33,6 +33,7 @@ def _root() -> None:
 
 def main() -> None:
     """Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted."""
+    sys.path.insert(0, "")  # a drafter of the user's own may lie in the folder where the command runs
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except SoonerError as error:

@@ -52,7 +52,7 @@ class ModelDrafter:
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Drafts all asks in step: one pass of the draft model for each position."""
-        works = [Work(ask, self._states.setdefault(ask.key, State()), self._fits(ask)) for ask in asks]
+        works = [Work(ask, self._state(ask), self._fits(ask)) for ask in asks]
         active = [work for work in works if work.limit > 0]
         logits = self._catch_up(active)
         while active:
@@ -73,6 +73,7 @@ class ModelDrafter:
                     break
                 confirmed += 1
             self._cache.truncate(state.table, min(state.table.length, confirmed))
+            self._cache.publish(state.table, ledger.tokens)
             state.start, state.guesses = len(ledger), []
 
     def cached(self, key: int) -> int:
@@ -82,6 +83,13 @@ class ModelDrafter:
     def forget(self, key: int) -> None:
         if state := self._states.pop(key, None):
             self._cache.release(state.table)
+
+    def _state(self, ask: Ask) -> State:
+        """The sequence's state; a new one begins with what the cache knows of its prefix."""
+        if ask.key not in self._states:
+            self._states[ask.key] = State()
+            self._cache.adopt(self._states[ask.key].table, ask.ledger.tokens)
+        return self._states[ask.key]
 
     def _fits(self, ask: Ask) -> int:
         """How many tokens may be drafted before the draft model's own context is full; none after a token that its
@@ -121,7 +129,7 @@ class Work:
     def span(self, chunk: int) -> Span:
         start, end = self.state.table.length, len(self.ask.ledger)
         stop = min(start + chunk, end)
-        return Span(self.state.table, self.ask.ledger.tokens[start:stop], wants=stop == end)
+        return Span(self.state.table, self.ask.ledger.tokens[start:stop], wants=int(stop == end))
 
     def extend(self, logits: F32) -> None:
         """Draws the next token, from the same road as the target's."""

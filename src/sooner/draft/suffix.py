@@ -8,7 +8,7 @@ counts, and the estimate uses both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from sooner.draft.lookup import LookupDrafter
 from sooner.draft.protocol import Ask
@@ -119,24 +119,20 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
 
     name = "suffix"
 
-    def __init__(self, min_confidence: float = 0.3, doubt: float = 1.6) -> None:
+    def __init__(self, min_confidence: float = 0.3, doubt: float = 2.0) -> None:
         super().__init__()
         if not 0.0 <= min_confidence <= 1.0:
             raise InputError(f"min_confidence is {min_confidence}, must be between 0 and 1; 0 never stops")
         if doubt < 0.0:
-            raise InputError(f"doubt is {doubt}, must be at least 0; 1.6 is usual")
+            raise InputError(f"doubt is {doubt}, must be at least 0; 2 is usual")
         self._min_confidence, self._doubt = min_confidence, doubt
 
     def new_index(self) -> SuffixAutomaton:
         return SuffixAutomaton()
 
     def copy(self, index: SuffixAutomaton, ask: Ask) -> Sequence[int]:
-        copied = []
-        for token, confidence in self._rated(index, ask.limit):
-            if confidence < self._min_confidence:
-                break
-            copied.append(token)
-        return copied
+        sure = takewhile(lambda rated: rated[1] >= self._min_confidence, self._rated(index, ask.limit))
+        return [token for token, _ in sure]
 
     def estimate(self, ask: Ask) -> tuple[float, ...]:
         """For each token that could be proposed: the estimated chance that it and all before it are accepted.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from sooner.engine.sequence import Piece, Sequence
+from sooner.sampling.logprobs import logprob
+from sooner.sampling.road import F32
 from sooner.types import Draft, FinishReason, Verdict
 
 
-def commit(sequence: Sequence, draft: Draft, verdict: Verdict) -> list[int]:
-    """Appends the verdict's tokens up to the first that ends the request; returns what was committed."""
+def commit(sequence: Sequence, draft: Draft, verdict: Verdict, logits: F32) -> list[int]:
+    """Appends the verdict's tokens up to the first that ends the request; returns what was committed.
+
+    logits [1 + len(draft), V]: the rows that the verdict was made from.
+    """
     committed: list[int] = []
+    rows = [0, *(node + 1 for node in verdict.path)]  # the row that chose each token
     for i, token in enumerate(verdict.tokens(draft)):
         sequence.ledger.tokens.append(token)
         committed.append(token)
@@ -16,7 +22,9 @@ def commit(sequence: Sequence, draft: Draft, verdict: Verdict) -> list[int]:
         if sequence.text and sequence.finish_reason:
             sequence.text.finish()
         origin = "accepted" if i < len(verdict.path) else verdict.kind
-        sequence.new_pieces.append(Piece(token, sequence.text.take() if sequence.text else "", origin))
+        top = sequence.request.params.logprobs
+        score = None if top is None else logprob(logits[rows[i]], token, top)
+        sequence.new_pieces.append(Piece(token, sequence.text.take() if sequence.text else "", origin, score))
         if sequence.finish_reason:
             break
     return committed

@@ -16,7 +16,7 @@ from sooner.engine.text import Detokenizer, TextState
 from sooner.errors import InputError
 from sooner.kernels.interface import PAGE
 from sooner.models.decoder import Decoder
-from sooner.types import FinishReason, Request, RoundRecord
+from sooner.types import FinishReason, Logprob, Request, RoundRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,14 @@ class Progress:
     finish_reason: FinishReason | None
     stats: Stats
     error: str = ""
+    prompt_logprobs: tuple[Logprob | None, ...] = ()
 
 
 class Engine:
     """Owns the target's cache and the requests in flight. One thread drives it.
 
-    cache_tokens: positions that the cache holds for all requests together. detokenizer makes one request's text
+    cache_tokens: positions that the cache holds for all requests together. prefix_cache: whether prompts start from
+    pages that earlier requests left. detokenizer makes one request's text
     state; without it there is no text, and stop strings are refused. trace is called with every round's record.
     """
 
@@ -45,12 +47,13 @@ class Engine:
         cache_tokens: int,
         max_rows: int = 512,
         max_sequences: int = 64,
+        prefix_cache: bool = True,
         detokenizer: Callable[[], Detokenizer] | None = None,
         trace: Callable[[RoundRecord], None] | None = None,
     ) -> None:
         cache = decoder.new_cache(pages_for(cache_tokens))
         self.parts = Parts(decoder, cache, dict(drafters or {}))
-        self.scheduler = Scheduler(cache, max_rows, max_sequences)
+        self.scheduler = Scheduler(cache, max_rows, max_sequences, prefix_cache)
         self.trace = trace
         self._detokenizer = detokenizer
         self._sequences: dict[str, Sequence] = {}
@@ -101,7 +104,8 @@ class Engine:
         pieces, sequence.new_pieces = tuple(sequence.new_pieces), []
         if sequence.finish_reason and sequence.request.id in self._sequences:
             self._retire(sequence)
-        return Progress(sequence.request.id, pieces, sequence.finish_reason, sequence.stats, sequence.error)
+        reason, scores = sequence.finish_reason, tuple(sequence.prompt_logprobs)
+        return Progress(sequence.request.id, pieces, reason, sequence.stats, sequence.error, scores)
 
     def _retire(self, sequence: Sequence) -> None:
         self.scheduler.remove(sequence)

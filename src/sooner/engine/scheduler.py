@@ -18,6 +18,11 @@ class Turn:
     take: int
     completes: bool  # whether `take` is all of the tail
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the log-probabilities of these rows' prompt tokens are wanted."""
+        return self.sequence.request.params.prompt_logprobs is not None and self.sequence.ledger.output_length == 0
+
     @classmethod
     def of(cls, sequence: Sequence, budget: int) -> Turn:
         take = min(sequence.tail, budget)
@@ -35,6 +40,7 @@ class Scheduler:
     cache: PagedCache
     max_rows: int = 512
     max_sequences: int = 64
+    prefix_cache: bool = True
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
 
@@ -72,13 +78,33 @@ class Scheduler:
     def _admit(self, budget: int) -> list[Turn]:
         turns: list[Turn] = []
         while self.waiting and budget > 0 and len(self.running) < self.max_sequences:
-            turn = Turn.of(self.waiting[0], budget)
-            if not self._reserve(turn):
+            if self._prefix_is_coming(self.waiting[0]):
+                break
+            turn = self._seat(self.waiting[0], budget)
+            if turn is None:
                 break
             self.running.append(self.waiting.popleft())
             turns.append(turn)
             budget -= turn.take
         return turns
+
+    def _seat(self, sequence: Sequence, budget: int) -> Turn | None:
+        """A newcomer's first turn, after what the cache knows of its prefix; None when there is no room for it."""
+        if self.prefix_cache and sequence.request.params.prompt_logprobs is None:
+            sequence.stats.cached_tokens += self.cache.adopt(sequence.table, sequence.ledger.tokens)
+        turn = Turn.of(sequence, budget)
+        if self._reserve(turn):
+            return turn
+        sequence.stats.cached_tokens -= sequence.table.length
+        self.cache.release(sequence.table)
+        return None
+
+    def _prefix_is_coming(self, sequence: Sequence) -> bool:
+        """Whether the same prompt is being read right now: another sample of it had better wait for the pages."""
+        return self.prefix_cache and any(
+            other.request.prompt == sequence.request.prompt and other.table.length < len(other.request.prompt)
+            for other in self.running
+        )
 
     def _reserve(self, turn: Turn) -> bool:
         sequence = turn.sequence

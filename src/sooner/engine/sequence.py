@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from sooner.cache.paged import Table
 from sooner.engine.stats import Stats
 from sooner.engine.text import TextState
+from sooner.sampling.logprobs import logprob
 from sooner.sampling.noise import Noise
-from sooner.sampling.road import Road
-from sooner.types import FinishReason, Kind, Ledger, Request, RoundRecord
+from sooner.sampling.road import F32, Road
+from sooner.types import FinishReason, Kind, Ledger, Logprob, Request, RoundRecord
 
 Origin = Kind | str  # "accepted", "correction" or "bonus"
 
@@ -22,6 +23,7 @@ class Piece:
     token: int
     text: str
     origin: Origin
+    logprob: Logprob | None = None
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     error: str = ""
     drafting: bool = True  # False once a drafter has failed
+    prompt_logprobs: list[Logprob | None] = field(default_factory=list)
     new_pieces: list[Piece] = field(default_factory=list)
     trace: Callable[[RoundRecord], None] | None = None
 
@@ -61,6 +64,16 @@ class Sequence:
     def prefilling(self) -> bool:
         """True until the first token, and again after a preemption: such a pass drafts nothing."""
         return self.tail > 1 or self.ledger.output_length == 0
+
+    def score_prompt(self, rows: F32) -> None:
+        """rows [n, V]: the logits that predicted the next n prompt tokens; the first token has no prediction."""
+        top, prompt = self.request.params.prompt_logprobs, self.request.prompt
+        assert top is not None
+        self.prompt_logprobs = self.prompt_logprobs or [None]
+        known = len(self.prompt_logprobs)
+        self.prompt_logprobs += [
+            logprob(row, token, top) for row, token in zip(rows, prompt[known : known + len(rows)])
+        ]
 
     def note(self, record: RoundRecord, prefill: bool) -> None:
         """Counts a round, or a pass that belonged to the prompt."""

@@ -18,6 +18,7 @@ class Stats:
     """
 
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt (after a preemption: of the ledger), found in the prefix cache
     prefill_tokens: int = 0  # committed by the prefill pass: 1, or 0 where nothing was generated
     prefill_s: float = 0.0
     rounds: int = 0

@@ -44,11 +44,12 @@ def play_round(parts: Parts, turns: Seq[Turn]) -> None:
     rules = [rule_for(turn.sequence.request, parts.samples(grant)) for turn, grant in zip(turns, grants)]
     drafts = draft(parts, turns, grants, rules)
     marks.append(time.perf_counter())
-    logits = forward(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)])
+    rows = forward(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)])
+    logits = [choosing(turn, d, all_rows) for turn, d, all_rows in zip(turns, drafts, rows)]
     marks.append(time.perf_counter())
-    verdicts = [verify(turn, d, rule, rows) for turn, d, rule, rows in zip(turns, drafts, rules, logits)]
+    verdicts = [verify(turn, d, rule, chosen) for turn, d, rule, chosen in zip(turns, drafts, rules, logits)]
     marks.append(time.perf_counter())
-    committed = [settle(parts, turn, d, v) for turn, d, v in zip(turns, drafts, verdicts)]
+    committed = [settle(parts, turn, d, v, chosen) for turn, d, v, chosen in zip(turns, drafts, verdicts, logits)]
     marks.append(time.perf_counter())
     record(turns, grants, rules, drafts, verdicts, committed, marks)
 
@@ -101,7 +102,14 @@ def switch_off(name: str, sequences: Seq[Sequence], error: Exception) -> None:
 def span(turn: Turn, proposal: Draft) -> Span:
     start = turn.sequence.table.length
     tail = turn.sequence.ledger.tokens[start : start + turn.take]
-    return Span(turn.sequence.table, tail, proposal, wants=turn.completes)
+    return Span(turn.sequence.table, tail, proposal, turn.take if turn.scores_prompt else int(turn.completes))
+
+
+def choosing(turn: Turn, proposal: Draft, rows: F32) -> F32:
+    """The rows that choose tokens, [1 + len(draft), V] or none; the prompt's own are turned into log-probabilities."""
+    if turn.scores_prompt:
+        turn.sequence.score_prompt(rows[: turn.take])
+    return rows[-1 - len(proposal) :] if turn.completes else rows[:0]
 
 
 def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | None:
@@ -120,14 +128,15 @@ def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | No
         return None
 
 
-def settle(parts: Parts, turn: Turn, proposal: Draft, verdict: Verdict | None) -> list[int]:
+def settle(parts: Parts, turn: Turn, proposal: Draft, verdict: Verdict | None, logits: F32) -> list[int]:
     """Commits a verdict and brings the target's and the drafters' caches back to what the ledger confirms."""
+    sequence = turn.sequence
     if verdict is None:
         return []
-    sequence = turn.sequence
     start = len(sequence.ledger)
-    committed = commit(sequence, proposal, verdict)
+    committed = commit(sequence, proposal, verdict, logits)
     parts.cache.keep(sequence.table, start, verdict.path[: len(committed)])
+    parts.cache.publish(sequence.table, sequence.ledger.tokens)
     assert sequence.table.length <= len(sequence.ledger), "the target's cache is ahead of the ledger"
     for name in sequence.request.speculation.drafters:
         drafter = parts.drafters[name]

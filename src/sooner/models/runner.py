@@ -22,14 +22,14 @@ F32 = NDArray[np.float32]
 class Span:
     """One sequence's rows in a pass: `tail` are the ledger's tokens from table.length on, then comes the draft.
 
-    wants: whether logits are needed, of the last tail row and of every draft node; a prefill chunk that is not the
-    prompt's last needs none. The tail's last token is the one that the draft's root children follow.
+    wants: of how many of the tail's last rows logits are needed; every draft node's are too. 1 is decoding; a prefill
+    chunk that is not the prompt's last wants 0. The tail's last token is the one that the draft's root children follow.
     """
 
     table: Table
     tail: Sequence[int]
     draft: Draft = EMPTY
-    wants: bool = True
+    wants: int = 1
 
     @property
     def rows(self) -> int:
@@ -40,8 +40,8 @@ class Span:
 def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[F32]:
     """Runs the pass, advances every table over all of its rows, and returns logits a span.
 
-    A span's logits are [1 + len(draft), vocabulary]: row 0 chooses what follows the tail, row 1 + i what follows draft
-    node i; [0, vocabulary] where the span wants none. Raises CapacityError before anything is computed.
+    A span's logits are [wants + len(draft), vocabulary]: row wants - 1 chooses what follows the tail, row wants + i what
+    follows draft node i. Raises CapacityError before anything is computed.
     """
     ends = [span.table.length + span.rows for span in spans]
     for span, end in zip(spans, ends, strict=True):
@@ -50,7 +50,7 @@ def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[
     logits = decoder.forward(rows, cache.layers, wanted).cpu().numpy()
     for span, end in zip(spans, ends, strict=True):
         cache.advance(span.table, end)
-    cuts = np.cumsum([1 + len(span.draft) if span.wants else 0 for span in spans])[:-1]
+    cuts = np.cumsum([span.wants + len(span.draft) for span in spans])[:-1]
     return np.split(logits, cuts)
 
 
@@ -64,8 +64,7 @@ def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
     columns: list[NDArray[np.int32]] = []  # a span: [4 + depth, rows]
     for index, span in enumerate(spans):
         tables[index, : len(span.table.pages)] = span.table.pages
-        if span.wants:
-            wanted.extend(range(len(tokens) + len(span.tail) - 1, len(tokens) + span.rows))
+        wanted.extend(range(len(tokens) + len(span.tail) - span.wants, len(tokens) + span.rows))
         tokens.extend(span.tail)
         tokens.extend(span.draft.tokens)
         columns.append(_columns(index, span, tables[index], depth))
