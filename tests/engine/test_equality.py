@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sooner.draft.load import load_lookup
-from tests.support.drafters import ConstantDrafter, OffByOneDrafter, OracleDrafter, RandomDrafter
 
+from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Drafter
 from sooner.types import SamplingParams
+from tests.support.drafters import ConstantDrafter, OffByOneDrafter, OracleDrafter, RandomDrafter
 from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
 
 SETTINGS = {

@@ -1,12 +1,14 @@
 """Stopping rules act on committed tokens, in order (CASES.md 1 to 9). Scripted targets make each case exact."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sooner.engine import step
 from sooner.errors import InputError
+from sooner.models import runner
 from sooner.models.runner import F32, Span
 from sooner.types import SamplingParams, Speculation
 from tests.support.drafters import ConstantDrafter, OracleDrafter
@@ -19,7 +21,7 @@ STOP, EOS = 30, 31
 def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes the target want a given answer: what follows position i of prompt + answer is the next of the answer."""
     wanted: list[int] = []
-    real = step.forward
+    real = runner.forward
 
     def forward(decoder: object, cache: object, spans: Sequence[Span]) -> list[F32]:
         starts = [span.table.length for span in spans]
@@ -37,7 +39,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 PROMPT = 3
 
 
-def scripted(script: list[int], answer: list[int], params: SamplingParams, k: int, **fields: object) -> Answer:
+def scripted(script: list[int], answer: list[int], params: SamplingParams, k: int, **fields: Any) -> Answer:
     """The answer under a drafter that proposes exactly what the target wants."""
     script[:] = answer
     machine, _ = engine({"oracle": OracleDrafter({(1, 2, 3): answer})})

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from sooner import types
 from sooner.certify.laws import Enumerator, Experiment, TableModel, law
 from sooner.sampling.draws import RoundDraws
 from sooner.sampling.noise import Purpose
@@ -24,24 +25,24 @@ ROADS = {
     "penalties": SamplingParams(repetition_penalty=1.4, presence_penalty=0.3, frequency_penalty=0.5),
     "bias": SamplingParams(logit_bias={0: -2.0, 1: 1.5}),
 }
-RULES = ("rejection", "block")
+RULES: tuple[types.Rule, ...] = ("rejection", "block")
 Rule = Callable[[Draft, Callable[[int], Distribution], RoundDraws], Verdict]
 
 
-def experiment(rule: str, vocabulary: int, k: int, params: SamplingParams = ROADS["none"]) -> Experiment:
+def experiment(rule: types.Rule, vocabulary: int, k: int, params: SamplingParams = ROADS["none"]) -> Experiment:
     return Experiment(rule, TableModel(vocabulary, 1), TableModel(vocabulary, 2), Road(params, 1), k)
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("road", ROADS)
-def test_three_rounds_all_paths_together(rule: str, road: str) -> None:
+def test_three_rounds_all_paths_together(rule: types.Rule, road: str) -> None:
     case = experiment(rule, 2, 1, ROADS[road])
     assert case.total_variation(case.exact_law()) < 1e-12
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("road", ["temperature", "top-p"])
-def test_two_drafted_tokens_all_paths_together(rule: str, road: str) -> None:
+def test_two_drafted_tokens_all_paths_together(rule: types.Rule, road: str) -> None:
     case = experiment(rule, 2, 2, ROADS[road])
     assert case.total_variation(case.exact_law()) < 1e-12
 
@@ -51,13 +52,13 @@ def test_two_drafted_tokens_all_paths_together(rule: str, road: str) -> None:
     ("vocabulary", "k", "road"),
     [(2, 2, "none"), (2, 2, "penalties"), (2, 4, "top-p"), (3, 2, "top-k"), (3, 1, "none"), (4, 1, "bias")],
 )
-def test_larger_vocabularies_and_drafts_round_by_round(rule: str, vocabulary: int, k: int, road: str) -> None:
+def test_larger_vocabularies_and_drafts_round_by_round(rule: types.Rule, vocabulary: int, k: int, road: str) -> None:
     case = experiment(rule, vocabulary, k, ROADS[road])
     assert case.total_variation(case.composed_law()) < 1e-12
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_deterministic_draft_is_a_point_mass(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deterministic_draft_is_a_point_mass(rule: types.Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node without probabilities is verified as if q had all its mass there."""
 
     def propose(_: Road, logits: F32, *rest: object) -> tuple[int, None]:

@@ -18,7 +18,7 @@ from sooner.kernels.formats import store
 from sooner.kernels.reference import TorchKernels
 from sooner.models.config import ModelConfig
 from sooner.models.decoder import Decoder, build_decoder
-from sooner.types import FinishReason, Request, RoundRecord, Rule, SamplingParams, Speculation
+from sooner.types import FinishReason, Logprob, Request, RoundRecord, Rule, SamplingParams, Speculation
 
 VOCABULARY = 41
 
@@ -58,6 +58,7 @@ class Answer:
     stats: Stats = field(default_factory=Stats)
     pieces: list[Piece] = field(default_factory=list)
     error: str = ""
+    prompt_logprobs: tuple[Logprob | None, ...] = ()
 
 
 _ids = count()
@@ -100,6 +101,7 @@ def run(machine: Engine, requests: Sequence[Request]) -> list[Answer]:
             answer.tokens += [piece.token for piece in progress.pieces]
             answer.text += "".join(piece.text for piece in progress.pieces)
             answer.reason, answer.stats, answer.error = progress.finish_reason, progress.stats, progress.error
+            answer.prompt_logprobs = progress.prompt_logprobs
         cache = machine.parts.cache
         cache.check_integrity([s.table for s in [*machine.scheduler.running, *machine.scheduler.waiting]])
     assert machine.parts.cache.free_pages == machine.parts.cache.pages

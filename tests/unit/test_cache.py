@@ -1,5 +1,7 @@
 """The paged cache against a list that remembers what each position should hold."""
 
+import zlib
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,31 +14,36 @@ from sooner.kernels.interface import PAGE
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Writes a number into each position's slot, and expects to read it there until it is truncated."""
+    """Writes a number into each position's slot, and expects to read it there until it is truncated.
+
+    The number depends on all tokens up to the position, as keys and values do; tokens are 0 or 1, so prefixes meet.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.cache = PagedCache(1, 1, 1, pages=8)
         self.tables: list[Table] = []
         self.truth: list[list[float]] = []
-        self.counter = 0.0
+        self.tokens: list[list[int]] = []
+        self.mixed: set[int] = set()  # tables (by identity) whose entries were moved: they hold no plain prefix
 
-    def _write(self, table: Table, position: int) -> float:
-        self.counter += 1
+    def _write(self, table: Table, position: int, tokens: list[int]) -> float:
+        value = meaning(tokens[: position + 1])
         page, offset = divmod(table.slot(position), PAGE)
-        self.cache.layers[0].keys[page, :, :, offset] = self.counter
-        self.cache.layers[0].values[page, :, offset] = self.counter
-        return self.counter
+        self.cache.layers[0].keys[page, :, :, offset] = value
+        self.cache.layers[0].values[page, :, offset] = value
+        return value
 
     @precondition(lambda self: len(self.tables) < 5)
     @rule()
     def open(self) -> None:
         self.tables.append(Table())
         self.truth.append([])
+        self.tokens.append([])
 
     @precondition(lambda self: self.tables)
-    @rule(which=st.integers(0, 4), more=st.integers(1, 40))
-    def append(self, which: int, more: int) -> None:
+    @rule(which=st.integers(0, 4), more=st.integers(1, 40), pattern=st.sampled_from([(0,), (1,), (0, 1)]))
+    def append(self, which: int, more: int, pattern: tuple[int, ...]) -> None:
         which %= len(self.tables)
         table = self.tables[which]
         before = list(table.pages)
@@ -46,7 +53,8 @@ class CacheMachine(RuleBasedStateMachine):
             assert table.pages == before
             return
         start = table.length
-        self.truth[which] += [self._write(table, start + i) for i in range(more)]
+        self.tokens[which] += [pattern[i % len(pattern)] for i in range(more)]
+        self.truth[which] += [self._write(table, start + i, self.tokens[which]) for i in range(more)]
         self.cache.advance(table, start + more)
 
     @precondition(lambda self: self.tables)
@@ -55,7 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
         which %= len(self.tables)
         length = int(self.tables[which].length * share)
         self.cache.truncate(self.tables[which], length)
-        del self.truth[which][length:]
+        del self.truth[which][length:], self.tokens[which][length:]
 
     @precondition(lambda self: self.tables)
     @rule(which=st.integers(0, 4), data=st.data())
@@ -64,10 +72,12 @@ class CacheMachine(RuleBasedStateMachine):
         table = self.tables[which]
         start = data.draw(st.integers(0, table.length))
         nodes = data.draw(st.sets(st.integers(0, max(table.length - start - 1, 0)), max_size=table.length - start))
-        if any(self.cache._holders[page] > 1 for page in table.pages):
+        if any(self.cache._is_shared(page) for page in table.pages):
             return  # nodes of a round always lie in pages that were reserved for writing
         self.cache.keep(table, start, sorted(nodes))
-        self.truth[which][start:] = [self.truth[which][start + node] for node in sorted(nodes)]
+        for kept in (self.truth[which], self.tokens[which]):
+            kept[start:] = [kept[start + node] for node in sorted(nodes)]  # type: ignore[index]
+        self.mixed.add(id(table))
 
     @precondition(lambda self: self.tables and len(self.tables) < 5)
     @rule(which=st.integers(0, 4), share=st.floats(0, 1))
@@ -76,13 +86,37 @@ class CacheMachine(RuleBasedStateMachine):
         length = int(self.tables[which].length * share)
         self.tables.append(self.cache.share(self.tables[which], length))
         self.truth.append(self.truth[which][:length])
+        self.tokens.append(self.tokens[which][:length])
+        if id(self.tables[which]) in self.mixed:
+            self.mixed.add(id(self.tables[-1]))
+
+    @precondition(lambda self: self.tables)
+    @rule(which=st.integers(0, 4))
+    def publish(self, which: int) -> None:
+        which %= len(self.tables)
+        if id(self.tables[which]) not in self.mixed:
+            self.cache.publish(self.tables[which], self.tokens[which])
+
+    @precondition(lambda self: len(self.tables) < 5)
+    @rule(length=st.integers(1, 80), pattern=st.sampled_from([(0,), (1,), (0, 1)]))
+    def adopt(self, length: int, pattern: tuple[int, ...]) -> None:
+        wanted = [pattern[i % len(pattern)] for i in range(length)]
+        table = Table()
+        found = self.cache.adopt(table, wanted)
+        assert found == table.length < length
+        self.tables.append(table)
+        self.tokens.append(wanted[:found])
+        self.truth.append([meaning(wanted[: i + 1]) for i in range(found)])
 
     @precondition(lambda self: self.tables)
     @rule(which=st.integers(0, 4))
     def release(self, which: int) -> None:
         which %= len(self.tables)
-        self.cache.release(self.tables.pop(which))
+        table = self.tables.pop(which)
+        self.mixed.discard(id(table))
+        self.cache.release(table)
         self.truth.pop(which)
+        self.tokens.pop(which)
 
     @invariant()
     def holds_what_was_written(self) -> None:
@@ -91,6 +125,11 @@ class CacheMachine(RuleBasedStateMachine):
             slots = [divmod(table.slot(p), PAGE) for p in range(table.length)]
             assert [float(self.cache.layers[0].keys[page, 0, 0, offset]) for page, offset in slots] == truth
             assert [float(self.cache.layers[0].values[page, 0, offset, 0]) for page, offset in slots] == truth
+
+
+def meaning(tokens: list[int]) -> float:
+    """A number that stands for a whole prefix."""
+    return float(zlib.crc32(bytes(tokens)) % 2**20)
 
 
 TestCache = CacheMachine.TestCase
@@ -116,3 +155,18 @@ def test_an_untouched_cpu_cache_takes_no_memory_to_speak_of() -> None:
     cache = PagedCache(2, 4, 64, pages=4096)
     assert cache.layers[0].keys.dtype == torch.float32
     assert cache.free_pages == 4096
+
+
+def test_published_pages_outlive_their_sequence_and_go_oldest_first() -> None:
+    cache = PagedCache(1, 1, 1, pages=4)
+    for start in (0, 100):
+        table, tokens = Table(), list(range(start, start + 2 * PAGE))
+        cache.reserve(table, len(tokens))
+        cache.advance(table, len(tokens))
+        cache.publish(table, tokens)
+        cache.release(table)
+    assert cache.free_pages == 4
+    newcomer = Table()
+    cache.reserve(newcomer, 1)  # takes the deeper page of the older prefix
+    assert cache.adopt(Table(), list(range(40))) == PAGE
+    assert cache.adopt(Table(), list(range(100, 140))) == 2 * PAGE

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.sampling.noise import Noise
-from sooner.sampling.road import NumericalError, Road
+from sooner.sampling.road import F32, NumericalError, Road
 from sooner.types import SamplingParams
 
 
@@ -14,8 +14,8 @@ def road(**options: object) -> Road:
     return Road(SamplingParams(**options), 2, stop_ids=(1,))  # type: ignore[arg-type]
 
 
-def logits_of(p: list[float]) -> np.ndarray:
-    return np.log(np.array(p)).astype(np.float32)
+def logits_of(p: list[float]) -> F32:
+    return np.asarray(np.log(np.array(p)), np.float32)
 
 
 def test_top_p_works_on_what_top_k_left() -> None:
@@ -69,12 +69,13 @@ def test_options_that_leave_nothing_raise() -> None:
         everything.probabilities(np.zeros(2, np.float32), [0, 0])
 
 
-def literal(row: np.ndarray, params: SamplingParams) -> dict[int, float]:
+def literal(row: F32, params: SamplingParams) -> dict[int, float]:
     """temperature -> top-k -> renormalise -> top-p -> min-p -> normalise, with Python lists."""
     weights = [(float(np.exp(float(x) / params.temperature)), -i) for i, x in enumerate(row)]
     ranked = sorted(weights, reverse=True)[: params.top_k or None]
     total = sum(w for w, _ in ranked)
-    kept, mass = [], 0.0
+    kept: list[tuple[float, int]] = []
+    mass = 0.0
     for w, i in ranked:
         if mass < params.top_p * total or not kept:
             kept.append((w, -i))
