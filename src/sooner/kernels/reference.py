@@ -45,6 +45,8 @@ class TorchKernels:
     def __init__(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.device = torch.device(device)
         self.dtype = dtype
+        self._pass: Rows | None = None
+        self._views: dict[tuple[int | None, int], View] = {}
         self.format = next(name for name, known in DTYPES.items() if known == dtype)
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
@@ -73,38 +75,82 @@ class TorchKernels:
         return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
     def attend(self, qkv: Tensor, cache: LayerCache, rows: Rows, heads: Heads) -> Tensor:
-        q, k, v = _split(qkv, rows, heads)
-        _append(cache, rows.slots, k, v)
+        view = self._view(rows, heads)
+        q, k, v = _split(qkv, view, heads)
+        _append(cache, rows.slots.long(), k, v)
         if not len(q):
             return q.flatten(1)
-        slots, seen = visible(rows, heads.window)
-        keys = cache.keys[slots // PAGE, :, :, slots % PAGE]  # [S, T, kv, size]
-        values = cache.values[slots // PAGE, :, slots % PAGE, :]
-        q = pad_rows(q.view(len(q), heads.kv, -1, heads.size), rows)  # [S, r, kv, group, size]
+        keys = cache.keys[view.page, :, :, view.offset]  # [S, T, kv, size]
+        values = cache.values[view.page, :, view.offset, :]
+        q = view.pad(q.view(len(q), heads.kv, -1, heads.size))  # [S, r, kv, group, size]
         scores = torch.einsum("srkgd,stkd->skgrt", q, keys) * heads.scale
         if heads.softcap is not None:
             scores = heads.softcap * torch.tanh(scores / heads.softcap)
-        mask = pad_rows(seen, rows, fill=True)[:, None, None]  # padding sees everything: no 0/0
-        weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+        weights = scores.masked_fill(~view.mask, -torch.inf).softmax(dim=-1)
         mixed = torch.einsum("skgrt,stkd->srkgd", weights, values).flatten(2)
-        return mixed[rows.sequence.long(), _rank(rows)]
+        return mixed[view.sequence, view.rank]
+
+    def _view(self, rows: Rows, heads: Heads) -> View:
+        """What a pass's rows see; made once for all layers that look alike."""
+        if self._pass is not rows:
+            self._pass, self._views = rows, {}
+        key = (heads.window, id(heads.cos))
+        if key not in self._views:
+            self._views[key] = View.of(rows, heads)
+        return self._views[key]
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
-        x = x.to(self.dtype)
-        if len(x) <= FEW_ROWS and self.device.type == "cpu":
-            return torch.mm(weight, x.t()).t().contiguous().to(torch.float32)
-        return F.linear(x, weight).to(torch.float32)
+        x, rows = x.to(self.dtype), len(x)
+        if rows > FEW_ROWS or self.device.type != "cpu":
+            return F.linear(x, weight).to(torch.float32)
+        if rows == 1:  # one column alone takes torch's slower matrix-vector path
+            x = torch.cat([x, torch.zeros_like(x)])
+        return torch.mm(weight, x.t()).t()[:rows].contiguous().to(torch.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Where the rows of a pass look, in a form that torch gathers: rows padded to [S sequences, r rows at most]."""
+
+    sequence: Tensor  # [R]
+    rank: Tensor  # [R] a row's number among its sequence's rows, which lie side by side
+    most: int  # r
+    page: Tensor  # [S, T] of each sequence's stored entries
+    offset: Tensor
+    mask: Tensor  # [S, 1, 1, r, T] what is seen; padding sees everything, lest it be 0/0
+    cos: Tensor | None  # [R, 1, rotary / 2]
+    sin: Tensor | None
+
+    @classmethod
+    def of(cls, rows: Rows, heads: Heads) -> View:
+        sequence = rows.sequence.long()
+        count = torch.bincount(sequence, minlength=len(rows.tables))
+        rank = torch.arange(len(sequence), device=count.device) - (count.cumsum(0) - count)[sequence]
+        most = int(count.max()) if len(sequence) else 0
+        slots, seen = visible(rows, heads.window)
+        mask = seen.new_ones(len(rows.tables), most, seen.shape[1])
+        mask[sequence, rank] = seen
+        turns = [None if t is None else t[rows.positions.long(), None, :] for t in (heads.cos, heads.sin)]
+        return cls(sequence, rank, most, slots // PAGE, slots % PAGE, mask[:, None, None], turns[0], turns[1])
+
+    def pad(self, x: Tensor) -> Tensor:
+        """[R, ...] -> [S, r, ...]."""
+        padded = x.new_zeros(len(self.page), self.most, *x.shape[1:])
+        padded[self.sequence, self.rank] = x
+        return padded
 
 
 def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
     """Slots [S, T] of each sequence's stored entries, and a mask [R, T] of those that each row sees."""
     entries = torch.arange(rows.tables.shape[1] * PAGE, device=rows.tables.device)
     if not rows.extra.shape[1]:
-        entries = entries[: int(rows.context.max())]
+        entries = entries[: int(rows.context.max()) if len(rows.context) else 0]
     slots = rows.tables.long()[:, entries // PAGE] * PAGE + entries % PAGE
     seen = entries < rows.context[:, None]
-    oldest = 0 if window is None else rows.positions[:, None] - window + 1
-    seen &= entries >= oldest
+    oldest = torch.zeros_like(rows.positions)[:, None]
+    if window is not None:
+        oldest = rows.positions[:, None] - window + 1
+        seen &= entries >= oldest
     if rows.extra.shape[1]:
         depth = torch.arange(rows.extra.shape[1], device=slots.device)
         extra = rows.extra.masked_fill(rows.context[:, None] + depth < oldest, -1)
@@ -112,43 +158,29 @@ def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
     return slots, seen
 
 
-def _rank(rows: Rows) -> Tensor:
-    """Each row's number among its sequence's rows, which lie side by side: [R]."""
-    count = torch.bincount(rows.sequence.long())
-    return torch.arange(len(rows.sequence), device=count.device) - (count.cumsum(0) - count)[rows.sequence.long()]
-
-
-def pad_rows(x: Tensor, rows: Rows, fill: float = 0.0) -> Tensor:
-    """[R, ...] -> [S, most rows of a sequence, ...]."""
-    rank = _rank(rows)
-    padded = x.new_full((len(rows.tables), int(rank.max()) + 1, *x.shape[1:]), fill)
-    padded[rows.sequence.long(), rank] = x
-    return padded
-
-
 def _rmsnorm(x: Tensor, norm: Norm) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps) * norm.weight
 
 
-def _split(qkv: Tensor, rows: Rows, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+def _split(qkv: Tensor, view: View, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     """Queries [R, query, size], keys and values [R, kv, size], normalised and rotated."""
-    q, k, v = torch.split(qkv.view(len(qkv), -1, heads.size), [heads.query, heads.kv, heads.kv], dim=1)
+    all_heads = qkv.view(len(qkv), heads.query + 2 * heads.kv, heads.size)
+    q, k, v = torch.split(all_heads, [heads.query, heads.kv, heads.kv], dim=1)
     q = q if heads.query_norm is None else _rmsnorm(q, heads.query_norm)
     k = k if heads.key_norm is None else _rmsnorm(k, heads.key_norm)
-    return _rotate(q, rows.positions, heads), _rotate(k, rows.positions, heads), v
+    return _rotate(q, view), _rotate(k, view), v
 
 
-def _rotate(x: Tensor, positions: Tensor, heads: Heads) -> Tensor:
-    """Rotary positions (Su et al. 2021) on half-split pairs; elements beyond 2 * cos.shape[1] pass through."""
-    if heads.cos is None or heads.sin is None:
+def _rotate(x: Tensor, view: View) -> Tensor:
+    """Rotary positions (Su et al. 2021) on half-split pairs; elements beyond 2 * cos.shape[-1] pass through."""
+    if view.cos is None or view.sin is None:
         return x
-    cos, sin = heads.cos[positions.long(), None, :], heads.sin[positions.long(), None, :]
-    half = cos.shape[-1]
+    half = view.cos.shape[-1]
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], dim=-1)
+    return torch.cat([a * view.cos - b * view.sin, b * view.cos + a * view.sin, rest], dim=-1)
 
 
 def _append(cache: LayerCache, slots: Tensor, k: Tensor, v: Tensor) -> None:
-    page, offset = slots.long() // PAGE, slots.long() % PAGE
+    page, offset = slots // PAGE, slots % PAGE
     cache.keys[page, :, :, offset] = k.to(cache.keys.dtype)
     cache.values[page, :, offset, :] = v.to(cache.values.dtype)
