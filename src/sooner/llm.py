@@ -14,8 +14,10 @@ from sooner.draft.protocol import Drafter, Target
 from sooner.engine.engine import Engine
 from sooner.errors import InputError
 from sooner.kernels import make_kernels
+from sooner.kernels.interface import PAGE
+from sooner.models.build import build_decoder
 from sooner.models.checkpoint import open_checkpoint
-from sooner.models.decoder import build_decoder
+from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
 from sooner.models.tokenizer import TextStream
 from sooner.outputs import Completion, Event, Output
@@ -32,8 +34,10 @@ class LLM:
     or a list: "ngram", "suffix", "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
     draft_tokens: the most tokens drafted a round. verify: "auto", "match", "rejection" or "block".
     weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
-    or "torch". threads: None takes every core. max_context: tokens of prompt and output together that one request may have,
-    at most the model's own. max_sequences: requests in flight at once; each has cache for max_context tokens.
+    or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
+    at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
+    values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
+    as it is used. prefix_cache: prompts start from pages that earlier requests left. trace: called with every round.
     """
 
     def __init__(
@@ -49,6 +53,8 @@ class LLM:
         threads: int | None = None,
         max_context: int | None = None,
         max_sequences: int = 8,
+        kv_memory: int | None = None,
+        prefix_cache: bool = True,
         trace: Callable[[RoundRecord], None] | None = None,
     ) -> None:
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
@@ -59,7 +65,7 @@ class LLM:
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
         self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights)
-        cache_tokens = context * max_sequences
+        cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
         target = Target(self.config.vocabulary, context, self.config.eos)
 
         def drafter(name: str) -> Drafter:
@@ -72,6 +78,7 @@ class LLM:
             {name: drafter(name) for name in names},
             cache_tokens=cache_tokens,
             max_sequences=max_sequences,
+            prefix_cache=prefix_cache,
             detokenizer=lambda: TextStream(self.tokenizer),
             trace=trace,
         )
@@ -82,9 +89,13 @@ class LLM:
         prompts: Prompt | Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
-        speculative: bool = True,
+        speculative: bool | Speculation = True,
     ) -> list[Output]:
-        """Completes each prompt (text, or token ids). `speculative=False` decodes plainly, with the same tokens."""
+        """Completes each prompt (text, or token ids).
+
+        speculative: True drafts as the LLM was set up; False decodes plainly, with the same tokens; a `Speculation`
+        names loaded drafters, a length and a rule for these requests.
+        """
         batch = _as_batch(prompts)
         settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
         if len(settings) != len(batch):
@@ -97,13 +108,15 @@ class LLM:
         return outputs
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool = True
+        self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool | Speculation = True
     ) -> Iterator[Event]:
         """Yields an event for every step that brings something; leaving the loop early aborts the request."""
         requests = self._requests(prompt, params or SamplingParams(), speculative)
         return self._run(requests, {r.id: Completion(i) for i, r in enumerate(requests)})
 
-    def chat(self, messages: Messages, params: SamplingParams | None = None, *, speculative: bool = True) -> Output:
+    def chat(
+        self, messages: Messages, params: SamplingParams | None = None, *, speculative: bool | Speculation = True
+    ) -> Output:
         """Answers a conversation, [{"role": ..., "content": ...}, ...], through the model's chat template."""
         return self.generate([self.chat_prompt(messages)], params, speculative=speculative)[0]
 
@@ -126,7 +139,7 @@ class LLM:
             for request in requests:
                 self.engine.abort(request.id)
 
-    def _requests(self, prompt: Prompt, params: SamplingParams, speculative: bool) -> list[Request]:
+    def _requests(self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation) -> list[Request]:
         """One request a sample, with everything that depends on the model resolved."""
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         room = self.engine.capacity - len(ids)
@@ -145,13 +158,18 @@ class LLM:
                 seed=seed,
                 seeded=seeded,
                 sample=sample,
-                speculation=self.speculation if speculative else Speculation(rule=self.speculation.rule),
+                speculation=self._speculation(speculative),
                 eos=self.config.eos,
                 bad_words=tuple(way for word in params.bad_words for way in self._spellings(word)),
                 max_tokens=room if params.max_tokens is None else params.max_tokens,
             )
             for sample in range(params.n)
         ]
+
+    def _speculation(self, wanted: bool | Speculation) -> Speculation:
+        if isinstance(wanted, Speculation):
+            return wanted
+        return self.speculation if wanted else Speculation(rule=self.speculation.rule)
 
     def _spellings(self, word: str) -> set[tuple[int, ...]]:
         """A bad word's token sequences at the start of a text and after a space."""
@@ -164,6 +182,14 @@ def _context(wanted: int | None, limit: int) -> int:
     if not 1 <= wanted <= limit:
         raise InputError(f"max_context is {wanted}, must be between 1 and the model's {limit}")
     return wanted
+
+
+def _tokens_in(nbytes: int, config: ModelConfig) -> int:
+    """Positions whose float32 keys and values fit into nbytes, in whole pages."""
+    each = 2 * 4 * config.layers * config.kv_heads * config.head_size
+    if nbytes < each * PAGE:
+        raise InputError(f"kv_memory is {nbytes} bytes, one page of {PAGE} tokens takes {each * PAGE}; raise it")
+    return nbytes // (each * PAGE) * PAGE
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -1,5 +1,7 @@
 """Prompts start from pages that others left; several samples share their prompt (CASES.md 20)."""
 
+from typing import Any
+
 import pytest
 
 from sooner.draft.model import ModelDrafter
@@ -11,7 +13,7 @@ SAMPLED = SamplingParams(temperature=0.9, seed=8, max_tokens=20)
 LONG = [i * 7 % VOCABULARY for i in range(70)]
 
 
-def speculative(**options: object) -> Engine:
+def speculative(**options: Any) -> Engine:
     drafter = ModelDrafter("m", tiny_decoder(4, 1), VOCABULARY, 64)
     return engine({"m": drafter}, **options)[0]
 

@@ -17,6 +17,7 @@ from sooner.errors import ModelError
 from sooner.kernels.formats import dequantise
 from sooner.models.checkpoint import Checkpoint, open_checkpoint
 from sooner.models.locate import find_model
+from sooner.models.rope import plain_rope
 from tests.support.tiny_models import LAYERS, TOKENS, tiny_metadata, tiny_tensors, write_folder, write_gguf
 
 HF_NAMES = {
@@ -68,7 +69,7 @@ def test_a_gguf_file_as_transformers_reads_it(tmp_path: Path) -> None:
     assert not np.array_equal(dequantise(checkpoint.tensors["layers.0.q"]).numpy(), tensors["blk.0.attn_q.weight"])
     config = reference.config
     assert checkpoint.config.head_size == config.head_dim
-    assert checkpoint.config.rope_theta == config.rope_parameters["rope_theta"]
+    assert checkpoint.config.attention[0].rope == plain_rope(config.rope_parameters["rope_theta"], config.head_dim)
     assert checkpoint.config.norm_eps == config.rms_norm_eps
 
 
@@ -149,8 +150,11 @@ def test_spoilt_numbers_in_a_gguf_file(tmp_path: Path, kind: str, bad: float) ->
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rope_freqs.weight": np.ones(8, np.float32)}, r"'rope_freqs.weight' of shape \(8,\) has no place"),
-        ({"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"'blk.0.attn_q.bias' of shape \(64,\) has no place"),
+        ({"rope_thing.weight": np.ones(8, np.float32)}, r"'rope_thing.weight' of shape \(8,\) has no place"),
+        ({"rope_freqs.weight": np.ones(7, np.float32)}, r"short_factor is \[1.0, .*, must be 8 positive numbers"),
+        ({"rope_freqs.weight": np.ones((8, 1), np.float32)}, r"shape \(8, 1\), must be a divisor for each rotary pair"),
+        ({"blk.0.attn_q.bias": np.ones(64, np.float32)}, r"'blk.1.attn_q.bias' of shape \(64,\) is missing"),
+        ({"blk.1.attn_q.bias": np.ones(64, np.float32)}, r"'blk.1.attn_q.bias' of shape \(64,\) has no place"),
         (
             {"blk.0.attn_v.weight": np.ones((64, 64), np.float32)},
             r"has shape \(64, 64\), the configuration wants \(32, 64\)",
@@ -164,7 +168,7 @@ def test_spoilt_tensors_in_a_gguf_file(tmp_path: Path, change: Any, message: str
 
 def test_more_layers_promised_than_there_are(tmp_path: Path) -> None:
     metadata = tiny_metadata() | {"llama.block_count": LAYERS + 1}
-    with pytest.raises(ModelError, match=r"'blk.2.attn_norm.weight' of shape \(64,\) is missing \(9 in all\)"):
+    with pytest.raises(ModelError, match=r"'blk.2.attn_q.weight' of shape \(64, 64\) is missing \(9 in all\)"):
         open_checkpoint(write_gguf(tmp_path / "m.gguf", metadata))
 
 

@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sooner.errors import ModelError
-from sooner.models.config import ModelConfig, from_gguf, from_hugging_face
+from sooner.kernels.formats import store
+from sooner.models.config import Attention, ModelConfig
+from sooner.models.rope import plain_rope
+from sooner.models.sources import from_gguf, from_hugging_face
 from tests.support.tiny_models import tiny_metadata
 
+HEAD = store(torch.zeros(1))
 GGUF = {"general.architecture": "llama"} | tiny_metadata()
 SMOLLM2 = json.loads("""{
     "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 1,
@@ -29,7 +34,7 @@ SMOLLM2 = json.loads("""{
 def test_hugging_face() -> None:
     assert from_hugging_face(SMOLLM2, {}) == ModelConfig(
         architecture="llama",
-        layers=30,
+        attention=(Attention(plain_rope(100000.0, 64)),) * 30,
         hidden=576,
         heads=9,
         kv_heads=3,
@@ -38,7 +43,6 @@ def test_hugging_face() -> None:
         vocabulary=49152,
         context=8192,
         norm_eps=1e-5,
-        rope_theta=100000.0,
         tied=True,
         eos=frozenset({2}),
         bos=1,
@@ -48,11 +52,11 @@ def test_hugging_face() -> None:
 def test_transformers_5_keeps_rope_elsewhere() -> None:
     values = {key: value for key, value in SMOLLM2.items() if not key.startswith("rope")}
     values["rope_parameters"] = {"rope_theta": 5000.0, "rope_type": "default"}
-    assert from_hugging_face(values, {}).rope_theta == 5000.0
+    assert from_hugging_face(values, {}).attention[0].rope == plain_rope(5000.0, 64)
 
 
 def test_gguf() -> None:
-    config = from_gguf(GGUF, tied=False)
+    config = from_gguf(GGUF, {"output.weight": HEAD})
     assert (config.layers, config.hidden, config.heads, config.kv_heads, config.head_size) == (2, 64, 4, 2, 16)
     assert (config.mlp, config.context, config.vocabulary, config.tied) == (96, 128, 264, False)
     assert config.eos == {2}
@@ -61,7 +65,7 @@ def test_gguf() -> None:
 
 def test_the_head_size_may_differ_from_hidden_over_heads() -> None:
     sizes = {"llama.attention.key_length": 32, "llama.attention.value_length": 32, "llama.rope.dimension_count": 32}
-    assert from_gguf(GGUF | sizes, tied=True).shapes()["layers.0.q"] == (128, 64)
+    assert from_gguf(GGUF | sizes, {}).shapes()["layers.0.q"] == (128, 64)
     assert from_hugging_face(SMOLLM2 | {"head_dim": 128}, {}).shapes()["layers.29.o"] == (576, 9 * 128)
 
 
@@ -81,27 +85,38 @@ def test_eos_is_one_or_several_or_none(config: Any, generation: Any, eos: set[in
 
 
 def test_eos_of_gguf_includes_the_end_of_a_turn() -> None:
-    assert from_gguf(GGUF | {"tokenizer.ggml.eot_token_id": 0}, tied=True).eos == {0, 2}
+    assert from_gguf(GGUF | {"tokenizer.ggml.eot_token_id": 0}, {}).eos == {0, 2}
     none = {key: value for key, value in GGUF.items() if "eos" not in key}
-    assert from_gguf(none, tied=True).eos == set()
+    assert from_gguf(none, {}).eos == set()
 
 
 HF_CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "mamba"}, "model_type is 'mamba', which is not supported; supported architectures: llama"),
+    ({"model_type": "mamba"}, "model_type is 'mamba', which is not supported; supported: llama, mistral, qwen2"),
     ({"model_type": None}, "model_type is None"),
     ({"model_type": ["llama"]}, "model_type is ['llama']"),
-    ({"attention_bias": True}, "attention_bias is True, which is not supported; supported: False"),
-    ({"mlp_bias": True}, "mlp_bias is True"),
-    ({"sliding_window": 4096}, "sliding_window is 4096"),
+    ({"mlp_bias": True}, "mlp_bias is True, which is not supported; supported: False"),
+    ({"sliding_window": 4096}, "sliding_window is not for a llama"),
+    ({"layer_types": ["full_attention", "linear_attention"]}, "layer_types is 'linear_attention', which is not"),
+    ({"layer_types": "full_attention"}, "layer_types is no list"),
+    ({"attention_bias": "yes"}, "attention_bias is 'yes', must be true or false"),
     ({"rope_interleaved": True}, "rope_interleaved is True"),
-    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ({"partial_rotary_factor": 0.01}, "0 of 64 elements of a head are rotary"),
+    ({"partial_rotary_factor": 1.5}, "96 of 64 elements of a head are rotary"),
     ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config is {'quant_method': 'gptq'}"),
     ({"hidden_act": "relu"}, "hidden_act is 'relu', which is not supported; supported: silu"),
-    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope scaling 'linear' with factor is not supported"),
-    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope scaling 'llama3'"),
-    ({"rope_parameters": {"rope_type": "yarn"}}, "rope scaling 'yarn'"),
-    ({"rope_scaling": {"factor": 2.0}}, "rope scaling 'default' with factor is not supported"),
-    ({"rope_scaling": "linear"}, "the rope settings are 'linear', must be an object"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "rope scaling 'dynamic' is not supported; supported: def"),
+    ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor of the rope settings is 0.0, must be above 0"),
+    ({"rope_scaling": {"type": "linear", "mscale": 1}}, "rope scaling 'linear' with 'mscale' is not supported"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor is None, must be a finite number"),
+    (
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1}},
+        "low_freq_factor 4.0 must be below high_freq_factor 1.0",
+    ),
+    ({"rope_parameters": {"rope_type": "yarn"}}, "factor is None, must be a finite number"),
+    ({"rope_scaling": {"type": "longrope", "short_factor": [1.0]}}, "short_factor is [1.0], must be 32 positive"),
+    ({"rope_scaling": {"type": "longrope", "short_factor": [0.0] * 32}}, "short_factor is [0.0"),
+    ({"rope_scaling": {"factor": 2.0}}, "rope scaling 'default' with 'factor' is not supported"),
+    ({"rope_scaling": "linear"}, "rope_scaling is 'linear', must be an object"),
     ({"num_hidden_layers": 0}, "layers is 0, must be between 1 and 1024"),
     ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
     ({"num_hidden_layers": None}, "num_hidden_layers is None, must be a whole number"),
@@ -109,11 +124,11 @@ HF_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": True}, "num_hidden_layers is True"),
     ({"num_hidden_layers": "30"}, "num_hidden_layers is '30'"),
     ({"num_hidden_layers": 10**999}, "num_hidden_layers is 1000"),
-    ({"num_attention_heads": 0}, "num_attention_heads is 0, must be above 0"),
-    ({"num_attention_heads": -9}, "num_attention_heads is -9, must be above 0"),
+    ({"num_attention_heads": 0}, "heads is 0, must be between 1 and"),
+    ({"num_attention_heads": -9}, "heads is -9, must be between 1 and"),
     ({"num_key_value_heads": 4}, "9 heads do not share 4 kv_heads evenly"),
     ({"num_key_value_heads": 0}, "kv_heads is 0"),
-    ({"head_dim": 63}, "head_size is 63, must be even"),
+    ({"head_dim": 63}, "63 of 63 elements of a head are rotary, must be even"),
     ({"head_dim": 1 << 20}, "head_size is 1048576"),
     ({"hidden_size": -576}, "hidden is -576"),
     ({"max_position_embeddings": 0}, "context is 0"),
@@ -146,11 +161,16 @@ GGUF_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"general.architecture": "x" * 10**6}, "general.architecture is 'xxx"),
     ({"llama.block_count": np.zeros(3)}, "block_count is array"),
     ({"llama.attention.head_count_kv": np.array([2, 2])}, "attention.head_count_kv is array"),
-    ({"llama.expert_count": 8}, "expert_count is 8, which is not supported; supported: 0"),
-    ({"llama.attention.sliding_window": 4096}, "attention.sliding_window is 4096"),
+    ({"llama.expert_count": 8}, "expert_used_count is None"),
+    ({"llama.expert_count": 8, "llama.expert_used_count": 9}, "9 of 8 experts are in use"),
+    ({"llama.expert_count": 1 << 20, "llama.expert_used_count": 2}, "have 2097152 experts, at most 32768"),
+    ({"llama.expert_shared_count": 1}, "expert_shared_count is 1, which is not supported"),
+    ({"llama.attention.sliding_window": 4096}, "attention.sliding_window is not for a llama"),
     ({"llama.attention.sliding_window": np.array([1, 2])}, "attention.sliding_window is array"),
-    ({"llama.rope.scaling.type": "yarn"}, "rope.scaling.type is 'yarn', which is not supported; supported: 'none'"),
-    ({"llama.rope.scaling.factor": 2.0}, "llama.rope.scaling.factor is not known here"),
+    ({"llama.rope.scaling.type": "ntk"}, "rope scaling 'ntk' is not supported; supported: default, linear"),
+    ({"llama.rope.scaling.type": "yarn"}, "factor is None"),
+    ({"llama.rope.scaling.attn_factor": 2.0}, "rope.scaling.attn_factor is 2.0, which is not supported"),
+    ({"llama.rope.scaling.yarn_log_multiplier": 0.1}, "llama.rope.scaling.yarn_log_multiplier is not known here"),
     ({"llama.logit_scale": 2.0}, "llama.logit_scale is not known here"),
     ({"llama.rope.dimension_count": 8}, "rope.dimension_count 8 is not the head size"),
     ({"llama.attention.value_length": 8}, "attention.value_length 8 is not the head size"),
@@ -165,7 +185,7 @@ GGUF_CHANGES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "message"), GGUF_CHANGES)
 def test_mutated_gguf_metadata(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError) as caught:
-        from_gguf(GGUF | change, tied=True)
+        from_gguf(GGUF | change, {})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
@@ -188,8 +208,8 @@ def test_no_value_of_any_kind_breaks_the_configuration(key: str, value: Any) -> 
 
 
 def test_shapes_cover_what_the_decoder_wants() -> None:
-    shapes = from_gguf(GGUF, tied=False).shapes()
+    shapes = from_gguf(GGUF, {"output.weight": HEAD}).shapes()
     assert len(shapes) == 3 + 2 * 9
     assert shapes["layers.1.k"] == (32, 64)
     assert shapes["layers.1.down"] == (64, 96)
-    assert "head" not in from_gguf(GGUF, tied=True).shapes()
+    assert "head" not in from_gguf(GGUF, {}).shapes()

@@ -8,8 +8,9 @@ import torch
 
 from sooner.cache.paged import Table
 from sooner.kernels import make_kernels
+from sooner.models.build import build_decoder
 from sooner.models.checkpoint import open_checkpoint
-from sooner.models.decoder import Decoder, build_decoder
+from sooner.models.decoder import Decoder
 from sooner.models.runner import F32, Span, forward
 from sooner.types import Draft
 from tests.support import smollm2

@@ -16,8 +16,10 @@ from sooner.engine.sequence import Piece
 from sooner.engine.stats import Stats
 from sooner.kernels.formats import store
 from sooner.kernels.reference import TorchKernels
-from sooner.models.config import ModelConfig
-from sooner.models.decoder import Decoder, build_decoder
+from sooner.models.build import build_decoder
+from sooner.models.config import Attention, ModelConfig
+from sooner.models.decoder import Decoder
+from sooner.models.rope import plain_rope
 from sooner.types import FinishReason, Logprob, Request, RoundRecord, Rule, SamplingParams, Speculation
 
 VOCABULARY = 41
@@ -28,7 +30,7 @@ def tiny_decoder(seed: int = 0, layers: int = 2, context: int = 256, vocabulary:
     """A Llama of width 32 with random weights, large enough in scale that attention is far from uniform."""
     config = ModelConfig(
         architecture="llama",
-        layers=layers,
+        attention=(Attention(plain_rope(10000.0, 8)),) * layers,
         hidden=32,
         heads=4,
         kv_heads=2,
@@ -37,7 +39,6 @@ def tiny_decoder(seed: int = 0, layers: int = 2, context: int = 256, vocabulary:
         vocabulary=vocabulary,
         context=context,
         norm_eps=1e-5,
-        rope_theta=10000.0,
         tied=True,
     )
     rng = torch.Generator().manual_seed(seed)

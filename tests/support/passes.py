@@ -31,8 +31,8 @@ def random_weight(n: int, k: int, name: str, seed: int = 0) -> Stored:
 class Branch:
     """Rows of one sequence in a pass: `committed` positions are in the cache, then come new rows.
 
-    parents: of each row, -1 for a child of the last committed position; a chain has -1, 0, 1, ... A chain's rows see one
-    another through the cache, a tree's through extras (`tree` forces that form upon a chain).
+    parents: of each row, -1 for a child of the last committed position; a chain has -1, 0, 1, ... A chain's rows see
+    one another through the cache, a tree's through extras (`tree` forces that form upon a chain).
     """
 
     committed: int
@@ -67,15 +67,15 @@ def make_rows(branches: Sequence[Branch], seed: int = 0) -> tuple[Rows, int]:
             extra = [slots[branch.committed + node] for node in path] if branch.tree else []
             context = branch.committed if branch.tree else position + 1
             lines.append((position, slots[branch.committed + row], s, context, extra + [-1] * (most - len(extra))))
-    position, slot, sequence, context, extras = (list(column) for column in zip(*lines, strict=True))
+    columns = [_ints(list(column)) for column in zip(*lines, strict=True)]
     return Rows(
         tokens=torch.zeros(len(lines), dtype=torch.int64),
-        positions=_ints(position),
-        slots=_ints(slot),
-        sequence=_ints(sequence),
-        context=_ints(context),
+        positions=columns[0],
+        slots=columns[1],
+        sequence=columns[2],
+        context=columns[3],
         tables=_ints([table + [0] * (width - len(table)) for table in tables]),
-        extra=_ints(extras).view(len(lines), most),
+        extra=columns[4].view(len(lines), most),
     ), pages
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from sooner.kernels import make_kernels
+from sooner.models.build import build_decoder
 from sooner.models.checkpoint import Checkpoint, open_checkpoint
-from sooner.models.decoder import Decoder, build_decoder
+from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 
 CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"

@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from sooner.kernels.formats import Stored
+
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_SIZE, MLP, CONTEXT = 2, 64, 4, 2, 16, 96, 128
 MERGES = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("i", "n"), ("Ã", "©")]
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -73,17 +75,21 @@ def tiny_tensors(seed: int = 0) -> dict[str, NDArray[np.float32]]:
 def write_gguf(
     path: Path,
     metadata: Mapping[str, Any] | None = None,
-    tensors: Mapping[str, NDArray[np.float32]] | None = None,
+    tensors: Mapping[str, NDArray[np.float32] | Stored] | None = None,
     types: Mapping[str, str] | None = None,
     architecture: str = "llama",
 ) -> Path:
-    """Writes with the `gguf` package; `types` maps tensor names to GGML types, the others are F32."""
+    """Writes with the `gguf` package; `types` maps tensor names to GGML types, the others are F32 or as they are."""
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (tiny_metadata() if metadata is None else metadata).items():
         _add(writer, key, value)
     for name, values in (tiny_tensors() if tensors is None else tensors).items():
-        kind = gguf.GGMLQuantizationType[(types or {}).get(name, "F32")]
-        writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+        if isinstance(values, Stored):
+            rows = values.data.view(*values.shape[:-1], -1).numpy()
+            writer.add_tensor(name, rows, raw_dtype=gguf.GGMLQuantizationType[values.format.upper()])
+        else:
+            kind = gguf.GGMLQuantizationType[(types or {}).get(name, "F32")]
+            writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

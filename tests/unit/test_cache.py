@@ -75,8 +75,8 @@ class CacheMachine(RuleBasedStateMachine):
         if any(self.cache._is_shared(page) for page in table.pages):
             return  # nodes of a round always lie in pages that were reserved for writing
         self.cache.keep(table, start, sorted(nodes))
-        for kept in (self.truth[which], self.tokens[which]):
-            kept[start:] = [kept[start + node] for node in sorted(nodes)]  # type: ignore[index]
+        self.truth[which][start:] = [self.truth[which][start + node] for node in sorted(nodes)]
+        self.tokens[which][start:] = [self.tokens[which][start + node] for node in sorted(nodes)]
         self.mixed.add(id(table))
 
     @precondition(lambda self: self.tables and len(self.tables) < 5)

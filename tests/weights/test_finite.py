@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import gguf
-import numpy as np
 import pytest
 import torch
 
 from sooner.errors import ModelError
 from sooner.kernels.formats import DTYPES, FORMATS, Stored, dequantise, store
 from sooner.weights.finite import check_finite
+from tests.support.quants import random_quants
 
 BLOCKS = [name for name in FORMATS if name not in DTYPES]
 
@@ -30,16 +28,10 @@ def test_floats(dtype: torch.dtype, bad: float) -> None:
             check_finite("w", store(spoilt))
 
 
-def quantised(name: str) -> Stored:
-    values = np.random.default_rng(0).standard_normal((3, 64), np.float32)
-    packed: Any = gguf.quants.quantize(values, gguf.GGMLQuantizationType[name.upper()])
-    return Stored(name, (3, 64), torch.tensor(packed).view(-1))
-
-
 @pytest.mark.parametrize("name", BLOCKS)
 def test_exactly_the_scales_of_blocks_are_looked_at(name: str) -> None:
     """Whether the numbers become infinite decides, for every pair of bytes of a block."""
-    stored = quantised(name)
+    stored = random_quants(name, 3, 512)
     check_finite("w", stored)
     for at in range(0, FORMATS[name].block_bytes, 2):
         data = stored.data.clone()

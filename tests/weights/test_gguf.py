@@ -9,11 +9,14 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+import torch
 
-from sooner.kernels.formats import FORMATS, Stored, dequantise
+from sooner.kernels import formats
+from sooner.kernels.formats import DTYPES, FORMATS, Stored, convert, dequantise, exactly
 from sooner.models.locate import find_model
 from sooner.weights.gguf import TYPES, GgufFile, read_gguf
 from tests.support import forged_gguf as forged
+from tests.support.quants import random_quants
 from tests.support.tiny_models import tiny_metadata, tiny_tensors, write_gguf
 
 
@@ -33,16 +36,31 @@ def assert_same_values(stored: Stored, tensor: Any) -> None:
 
 @pytest.mark.parametrize("kind", [name.upper() for name in FORMATS])
 def test_every_format_dequantises_to_the_same_bits(tmp_path: Path, kind: str) -> None:
-    tensors = {f"t{rows}": values for rows, values in ((1, _normal(1, 32)), (7, _normal(7, 96)), (64, _normal(64, 32)))}
-    path = write_gguf(tmp_path / "m.gguf", {}, tensors, dict.fromkeys(tensors, kind))
+    shapes = ((1, 256), (7, 768), (64, 256))
+    tensors = {f"t{rows}": random_quants(kind.lower(), rows, columns, seed=rows) for rows, columns in shapes}
+    path = write_gguf(tmp_path / "m.gguf", {}, tensors)
     ours, theirs = read_gguf(path), gguf.GGUFReader(path)
     assert_same_bytes(ours, theirs)
     for tensor in theirs.tensors:
         assert_same_values(ours.tensors[tensor.name], tensor)
 
 
-def _normal(rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    return np.random.default_rng(rows).standard_normal((rows, columns), np.float32)
+def test_large_tensors_are_taken_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored = random_quants("q4_k", 11, 512)
+    whole = dequantise(stored)
+    monkeypatch.setattr(formats, "_CHUNK", 5)
+    assert torch.equal(dequantise(stored), whole)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in DTYPES])
+def test_a_format_without_kernels_is_kept_exactly(name: str) -> None:
+    """Q5_0 has scale and quants of Q8_0's kind; the others take float32."""
+    stored = random_quants(name, 5, 512)
+    kept = exactly(stored, ("f32", "q8_0", "q4_1"))
+    assert kept.format == {"q8_0": "q8_0", "q5_0": "q8_0", "q4_1": "q4_1"}.get(name, "f32")
+    assert torch.equal(dequantise(kept), dequantise(stored))
+    assert convert(stored, "q8").format == "q8_0"
+    assert torch.equal(dequantise(convert(stored, "q8")), dequantise(stored)) or name not in ("q8_0", "q5_0")
 
 
 def test_metadata_of_every_kind(tmp_path: Path) -> None:

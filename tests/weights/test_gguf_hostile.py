@@ -204,7 +204,7 @@ RAW: list[Callable[[Random], bytes]] = [
     lambda random: struct.pack("<Q", random.getrandbits(random.randint(1, 64))),
 ]
 CUT = st.one_of(st.just(1.0), st.floats(0, 1))
-FUZZ = settings(derandomize=True, deadline=2000, suppress_health_check=list(HealthCheck))
+FUZZ = settings(derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def parse_or_refuse(spoilt: bytes) -> None:

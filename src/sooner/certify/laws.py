@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise, product
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
 from sooner.draft.model import sample_draft
-from sooner.engine.judge import judge_by_ratio
-from sooner.sampling.noise import F64, Purpose
+from sooner.engine.judge import judge_by_match, judge_by_ratio
+from sooner.sampling.noise import F64, U64, Noise, Purpose
 from sooner.sampling.road import F32, Road
 from sooner.types import Distribution, Draft, Rule
 
@@ -90,8 +90,26 @@ def _table_row(vocabulary: int, seed: int, spread: float, prefix: Tokens) -> F32
 
 
 @dataclass(frozen=True, slots=True)
+class SharedNoise:
+    """Stands for `Noise` under `match`: one uniform an output position, which drafter and target both look at.
+
+    `law(position)` is what the model at hand would draw from there; the token that the uniform picks from it gets noise
+    that outweighs every score.
+    """
+
+    source: Enumerator
+    law: Callable[[int], Distribution]
+
+    def gumbel(self, position: int, tokens: U64) -> F64:
+        return np.where(tokens == self.source.pick(Purpose.TOKEN, position, 0, self.law(position)), 1e9, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Experiment:
-    """`rounds` rounds of drafting k tokens from `draft` and verifying them by `rule` against `target`."""
+    """`rounds` rounds of drafting k tokens from `draft` and verifying them by `rule` against `target`.
+
+    certain: the drafter proposes its likeliest token, which has no distribution, instead of drawing one.
+    """
 
     rule: Rule
     target: TableModel
@@ -100,6 +118,7 @@ class Experiment:
     k: int
     rounds: int = 3
     start: Tokens = (0,)
+    certain: bool = False
     _known: dict[Tokens, float] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -108,24 +127,47 @@ class Experiment:
         return self.rounds * (self.k + 1)
 
     def play(self, source: Enumerator) -> Tokens:
-        """What the rounds commit on one path of random answers."""
-        ledger = self.start
+        """What the rounds commit on one path of random answers: a sequence of its own, with a road of its own."""
+        ledger, road = self.start, replace(self.road)
         for _ in range(self.rounds):
-            ledger += self._round(ledger, source)
+            ledger += self._round(ledger, road, source)
         return ledger[len(self.start) :]
 
-    def _round(self, ledger: Tokens, source: Enumerator) -> Tokens:
-        tokens: list[int] = []
+    def _alone(self, ledger: Tokens, source: Enumerator) -> Tokens:
+        return self._round(ledger, replace(self.road), source)
+
+    def _round(self, ledger: Tokens, road: Road, source: Enumerator) -> Tokens:
+        draft = self._draft(ledger, replace(road), source)
+        logits = np.stack([self.target.logits((*ledger, *draft.tokens[:i])) for i in range(self.k + 1)])
+        if self.rule == "match":
+            noise = self._noise(self.target, ledger + draft.tokens, source)
+            return tuple(judge_by_match(draft, ledger, logits, road, noise).tokens(draft))
+        return tuple(judge_by_ratio(self.rule, draft, ledger, logits, road, source).tokens(draft))
+
+    def _draft(self, ledger: Tokens, road: Road, source: Enumerator) -> Draft:
+        tokens: Tokens = ()
         probs: list[Distribution | None] = []
         for index in range(self.k):
-            prefix = (*ledger, *tokens)
-            token, q = sample_draft(self.road, self.draft.logits(prefix), prefix, index, source)
-            tokens.append(token)
+            prefix = ledger + tokens
+            logits, q = self.draft.logits(prefix), None
+            if self.certain:
+                token = int(road.probabilities(logits, prefix).argmax())
+            elif self.rule == "match":
+                token = road.choose(logits, prefix, self._noise(self.draft, prefix, source))
+            else:
+                token, q = sample_draft(road, logits, prefix, index, source)
+            tokens = (*tokens, token)
             probs.append(q)
-        draft = Draft.chain(tokens, probs)
-        logits = np.stack([self.target.logits((*ledger, *tokens[:i])) for i in range(self.k + 1)])
-        verdict = judge_by_ratio(self.rule, draft, ledger, logits, self.road, source)
-        return tuple(verdict.tokens(draft))
+        return Draft.chain(tokens, probs)
+
+    def _noise(self, model: TableModel, tokens: Tokens, source: Enumerator) -> Noise:
+        """tokens: ledger and draft, of which a position's choice sees what comes before it."""
+
+        def law(position: int) -> Distribution:
+            prefix = tokens[: self.road.prompt_length + position]
+            return replace(self.road).probabilities(model.logits(prefix), prefix)
+
+        return cast(Noise, SharedNoise(source, law))
 
     def exact_law(self) -> dict[Tokens, float]:
         """What the rounds commit, every path of all rounds together: draws that share a name are seen to."""
@@ -137,7 +179,7 @@ class Experiment:
         for _ in range(self.rounds):
             longer: dict[Tokens, float] = defaultdict(float)
             for tokens, before in mass.items():
-                for more, probability in law(partial(self._round, self.start + tokens)).items():
+                for more, probability in law(partial(self._alone, self.start + tokens)).items():
                     longer[tokens + more] += before * probability
             mass = dict(longer)
         return mass
@@ -165,7 +207,7 @@ class Experiment:
         if tokens not in self._known:
             before = self._plain_mass(tokens[:-1])
             prefix = self.start + tokens[:-1]
-            p = self.road.probabilities(self.target.logits(prefix), prefix)
+            p = replace(self.road).probabilities(self.target.logits(prefix), prefix)
             self._known.update({(*tokens[:-1], token): before * p[token] for token in range(len(p))})
         return self._known[tokens]
 

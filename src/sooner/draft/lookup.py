@@ -44,7 +44,7 @@ class LookupDrafter(ABC, Generic[IndexT]):
         """At most ask.limit tokens to propose; the index has read the whole ledger."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [Draft.chain(self.copy(self.index_of(ask), ask)) for ask in asks]
+        return [Draft.chain(until_stop(self.copy(self.index_of(ask), ask), ask)) for ask in asks]
 
     def index_of(self, ask: Ask) -> IndexT:
         """The index of the ask's sequence, caught up with its ledger."""
@@ -63,3 +63,9 @@ class LookupDrafter(ABC, Generic[IndexT]):
 
     def forget(self, key: int) -> None:
         self._indices.pop(key, None)
+
+
+def until_stop(tokens: Sequence[int], ask: Ask) -> Sequence[int]:
+    """Cuts a proposal after the first token that would end the request: whatever follows it could never be used."""
+    stops = ask.request.stop_ids
+    return next((tokens[: i + 1] for i, token in enumerate(tokens) if token in stops), tokens)

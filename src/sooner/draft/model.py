@@ -15,8 +15,9 @@ import numpy as np
 from sooner.cache.paged import Table, pages_for
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
+from sooner.models.build import build_decoder
 from sooner.models.checkpoint import open_checkpoint
-from sooner.models.decoder import Decoder, build_decoder
+from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.models.runner import F32, Span, forward
 from sooner.models.tokenizer import Tokenizer
@@ -58,7 +59,7 @@ class ModelDrafter:
         while active:
             for work, row in zip(active, logits):
                 work.extend(self._fit_row(row))
-            active = [work for work in active if len(work.tokens) < work.limit]
+            active = [work for work in active if work.wants_more]
             spans = [Span(work.state.table, work.tokens[-1:]) for work in active]
             logits = [rows[0] for rows in forward(self._decoder, self._cache, spans)] if spans else []
         for work in works:
@@ -130,6 +131,11 @@ class Work:
         start, end = self.state.table.length, len(self.ask.ledger)
         stop = min(start + chunk, end)
         return Span(self.state.table, self.ask.ledger.tokens[start:stop], wants=int(stop == end))
+
+    @property
+    def wants_more(self) -> bool:
+        """False after a token that would end the request: whatever follows it could never be used."""
+        return len(self.tokens) < self.limit and self.tokens[-1] not in self.ask.request.stop_ids
 
     def extend(self, logits: F32) -> None:
         """Draws the next token, from the same road as the target's."""

@@ -1,11 +1,12 @@
 """How a matrix lies in a file or in memory, and what its numbers are.
 
 Every kernel multiplies by the float32 value that `dequantise` returns, so a format changes bytes, never results.
-Block layouts are those of GGUF (ggml-quants): blocks of 32 along the input dimension.
+Block layouts are those of GGUF (ggml-quants): blocks of 32 or 256 along the input dimension.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +31,12 @@ FORMATS: dict[str, Format] = {
         Format("q8_0", 32, 34),  # f16 scale, 32 x int8
         Format("q4_0", 32, 18),  # f16 scale, 32 x 4 bits, value = scale * (q - 8)
         Format("q4_1", 32, 20),  # f16 scale, f16 minimum, 32 x 4 bits, value = scale * q + minimum
+        Format("q5_0", 32, 22),  # f16 scale, 32 x 1 high bit, 32 x 4 bits, value = scale * (q - 16)
+        Format("q5_1", 32, 24),  # f16 scale, f16 minimum, 32 x 1 high bit, 32 x 4 bits, value = scale * q + minimum
+        # Groups of 32 with scales and minima of 6 bits, themselves in units of two f16: value = scale * q - minimum.
+        Format("q4_k", 256, 144),  # f16, f16, 8 x (6 + 6 bits), 256 x 4 bits
+        Format("q5_k", 256, 176),  # f16, f16, 8 x (6 + 6 bits), 256 x 1 high bit, 256 x 4 bits
+        Format("q6_k", 256, 210),  # 256 x 4 bits, 256 x 2 high bits, int8 scales of groups of 16, f16 unit of these
     )
 }
 KINDS = ("auto", "f32", "f16", "bf16", "q8", "q4")  # what the user may ask the weights to be kept in
@@ -73,8 +80,16 @@ def dequantise(stored: Stored) -> Tensor:
     """The float32 numbers that `stored` stands for, in its shape; equal bit for bit to the `gguf` package's."""
     if stored.format in DTYPES:
         return stored.data.view(DTYPES[stored.format]).to(torch.float32).view(stored.shape)
-    blocks = stored.data.view(-1, FORMATS[stored.format].block_bytes)
-    return _DEQUANTISERS[stored.format](blocks).reshape(stored.shape)
+    layout = FORMATS[stored.format]
+    blocks = stored.data.view(-1, layout.block_bytes)
+    values = torch.empty(len(blocks), layout.block)
+    # In chunks, since what is in between is several times as large.
+    for part, some in zip(torch.split(values, _CHUNK), torch.split(blocks, _CHUNK)):
+        part.copy_(_DEQUANTISERS[stored.format](some).view(part.shape))
+    return values.view(stored.shape)
+
+
+_CHUNK = 1 << 15  # blocks
 
 
 def _f16(columns: Tensor) -> Tensor:
@@ -98,7 +113,79 @@ def _q4_1(blocks: Tensor) -> Tensor:
     return _f16(blocks[:, :2]) * _nibbles(blocks[:, 4:]) + _f16(blocks[:, 2:4])
 
 
-_DEQUANTISERS = {"q8_0": _q8_0, "q4_0": _q4_0, "q4_1": _q4_1}
+def _five_bits(high: Tensor, low: Tensor) -> Tensor:
+    """[blocks, 4] bytes of high bits, element 0 lowest, and [blocks, 16] bytes of nibbles -> [blocks, 32]."""
+    bits = (high[:, :, None] >> torch.arange(8, dtype=torch.uint8)) & 1
+    return _nibbles(low) + 16.0 * bits.flatten(1)
+
+
+def _q5_0(blocks: Tensor) -> Tensor:
+    return _f16(blocks[:, :2]) * (_five_bits(blocks[:, 2:6], blocks[:, 6:]) - 16.0)
+
+
+def _q5_1(blocks: Tensor) -> Tensor:
+    return _f16(blocks[:, :2]) * _five_bits(blocks[:, 4:8], blocks[:, 8:]) + _f16(blocks[:, 2:4])
+
+
+def _group_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Scales and minima [blocks, 8, 1] of Q4_K and Q5_K. Twelve bytes hold them: four scales and four minima in the low
+    six bits of the first eight, the low nibbles of the other four of each kind in the last, their high bits on top."""
+    a, b, c = blocks[:, 4:16].view(-1, 3, 4).unbind(1)
+    scales = torch.cat([a & 63, (c & 15) | ((a >> 2) & 48)], dim=1).to(torch.float32)
+    minima = torch.cat([b & 63, (c >> 4) | ((b >> 2) & 48)], dim=1).to(torch.float32)
+    return (_f16(blocks[:, :2]) * scales)[:, :, None], (_f16(blocks[:, 2:4]) * minima)[:, :, None]
+
+
+def _nibbles_of_32(packed: Tensor) -> Tensor:
+    """[blocks, 128] bytes -> [blocks, 8, 32]: each 32 bytes hold a group in their low nibbles and the next above."""
+    runs = packed.reshape(-1, 4, 1, 32)
+    return torch.cat([runs & 15, runs >> 4], dim=2).view(-1, 8, 32)
+
+
+def _q4_k(blocks: Tensor) -> Tensor:
+    scales, minima = _group_scales(blocks)
+    return scales * _nibbles_of_32(blocks[:, 16:]).to(torch.float32) - minima
+
+
+def _q5_k(blocks: Tensor) -> Tensor:
+    scales, minima = _group_scales(blocks)
+    high = (blocks[:, 16:48].reshape(-1, 1, 32) >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
+    return scales * (_nibbles_of_32(blocks[:, 48:]) | (high << 4)).to(torch.float32) - minima
+
+
+def _q6_k(blocks: Tensor) -> Tensor:
+    low = blocks[:, :128].reshape(-1, 2, 1, 64)
+    low = torch.cat([low & 15, low >> 4], dim=2).view(-1, 8, 32)
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
+    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 3
+    q = (low | (high.view(-1, 8, 32) << 4)).to(torch.float32) - 32.0
+    scales = blocks[:, 192:208].contiguous().view(torch.int8).to(torch.float32)
+    return (_f16(blocks[:, 208:]) * scales)[:, :, None] * q.view(-1, 16, 16)
+
+
+_DEQUANTISERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "q8_0": _q8_0,
+    "q4_0": _q4_0,
+    "q4_1": _q4_1,
+    "q5_0": _q5_0,
+    "q5_1": _q5_1,
+    "q4_k": _q4_k,
+    "q5_k": _q5_k,
+    "q6_k": _q6_k,
+}
+
+
+def exactly(stored: Stored, known: Collection[str]) -> Stored:
+    """The same numbers in one of the formats in `known`, to the bit: Q5_0 fits in Q8_0, others take float32."""
+    if stored.format in known:
+        return stored
+    return _q8_0_of_q5_0(stored) if stored.format == "q5_0" and "q8_0" in known else store(dequantise(stored))
+
+
+def _q8_0_of_q5_0(stored: Stored) -> Stored:
+    blocks = stored.data.view(-1, FORMATS["q5_0"].block_bytes)
+    q = (_five_bits(blocks[:, 2:6], blocks[:, 6:]) - 16.0).to(torch.int8)
+    return Stored("q8_0", stored.shape, torch.cat([blocks[:, :2], q.view(torch.uint8)], dim=1).view(-1))
 
 
 def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
@@ -112,6 +199,8 @@ def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
     wanted = {"q8": ("q8_0",), "q4": ("q8_0",) if sensitive else ("q4_1", "q4_0")}.get(kind, (kind,))
     if stored.format in wanted:
         return stored
+    if stored.format == "q5_0" and "q8_0" in wanted:
+        return _q8_0_of_q5_0(stored)
     values = dequantise(stored)
     if kind in DTYPES:
         return store(values.to(DTYPES[kind]))

@@ -92,6 +92,7 @@ class Kernels(Protocol[P]):
 
     name: str
     exact_rows: bool  # True when a row's bits do not depend on its neighbours
+    formats: tuple[str, ...]  # of weights that `pack` takes
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> P:
         """weight [N, K] for `linear` and `embed`."""

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sooner.kernels.formats import DTYPES, Stored, dequantise
+from sooner.kernels.formats import DTYPES, FORMATS, Stored, dequantise
 from sooner.kernels.interface import PAGE, Activation, Heads, LayerCache, Norm, Rows
 
 FEW_ROWS = 24  # up to here the transposed product is the faster one
@@ -41,6 +41,7 @@ class TorchKernels:
 
     name = "torch"
     exact_rows = False
+    formats: tuple[str, ...] = tuple(FORMATS)
 
     def __init__(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.device = torch.device(device)

@@ -11,13 +11,15 @@ from pathlib import Path
 import torch
 
 from sooner.errors import ModelError
-from sooner.kernels.formats import Stored
-from sooner.models.config import FAMILIES, ModelConfig, from_gguf, from_hugging_face
+from sooner.kernels.formats import Stored, dequantise, store
+from sooner.models.config import ModelConfig
+from sooner.models.families import FAMILIES
+from sooner.models.sources import from_gguf, from_hugging_face
 from sooner.models.tokenizer import Tokenizer
 from sooner.weights.files import read_json
 from sooner.weights.finite import check_finite
 from sooner.weights.gguf import read_gguf
-from sooner.weights.names import GGUF_NAMES, HUGGING_FACE_NAMES, NameMap, half_split, rename
+from sooner.weights.names import HF_NAMES, NameMap, half_split, rename
 from sooner.weights.safetensors import read_folder
 
 
@@ -44,12 +46,14 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def _from_gguf(path: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenizer]:
     file = read_gguf(path)
-    config = from_gguf(file.metadata, tied=GGUF_NAMES.names["head"] not in file.tensors)
-    tensors = _placed(file.tensors, GGUF_NAMES, config)
-    if FAMILIES[config.architecture].interleaved:
-        for i in range(config.layers):
-            for name, heads in ((f"layers.{i}.q", config.heads), (f"layers.{i}.k", config.kv_heads)):
-                tensors[name] = half_split(tensors[name], heads)
+    config = from_gguf(file.metadata, file.tensors)
+    family = FAMILIES[config.architecture]
+    tensors = _placed(file.tensors, family.gguf_names, config)
+    if family.interleaved:
+        for name, stored in tensors.items():
+            heads = {"q": config.heads, "k": config.kv_heads}.get(name.split(".")[-1].removesuffix("_bias"))
+            if heads is not None:
+                tensors[name] = half_split(stored, heads)
     return config, tensors, Tokenizer.from_gguf(file.metadata)
 
 
@@ -57,10 +61,16 @@ def _from_folder(folder: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenize
     generation = folder / "generation_config.json"
     settings = read_json(folder / "config.json")
     config = from_hugging_face(settings, read_json(generation) if generation.is_file() else {})
+    family = FAMILIES[config.architecture]
     tensors = read_folder(folder)
     if config.tied:
         _drop_copied_head(tensors)
-    return config, _placed(tensors, HUGGING_FACE_NAMES, config), Tokenizer.from_folder(folder)
+    placed = _placed(tensors, family.hf_names, config)
+    if family.norm_offset:
+        for name, stored in placed.items():
+            if name.endswith("norm"):
+                placed[name] = store(dequantise(stored) + family.norm_offset)
+    return config, placed, Tokenizer.from_folder(folder)
 
 
 def _placed(tensors: Mapping[str, Stored], names: NameMap, config: ModelConfig) -> dict[str, Stored]:
@@ -72,7 +82,7 @@ def _placed(tensors: Mapping[str, Stored], names: NameMap, config: ModelConfig) 
 
 def _drop_copied_head(tensors: dict[str, Stored]) -> None:
     """Some writers save a tied matrix twice."""
-    embed, head = (HUGGING_FACE_NAMES.names[name] for name in ("embed", "head"))
+    embed, head = (HF_NAMES.names[name] for name in ("embed", "head"))
     copy = tensors.pop(head, None)
     if copy is not None and embed in tensors and not torch.equal(copy.data, tensors[embed].data):
         raise ModelError(f"{head} differs from {embed}, but config.json ties them; correct tie_word_embeddings")

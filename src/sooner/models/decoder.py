@@ -10,22 +10,41 @@ import torch
 from torch import Tensor
 
 from sooner.cache.paged import PagedCache
-from sooner.kernels.formats import Stored, concatenate, convert, dequantise, store
 from sooner.kernels.interface import Heads, Kernels, LayerCache, Norm, Packed, Rows
 from sooner.models.config import ModelConfig
+from sooner.models.feed import Dense, Mixture, residual
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """Some of the rows of query, key and value, and the norm over their whole width where the family has one."""
+
+    weight: Packed
+    norm: Norm | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One block: attention, then a gated feed-forward, each on the normed residual stream."""
+    """One block: attention, then a feed-forward, each on the residual stream; families norm before, after or both."""
 
-    attn_norm: Norm
-    qkv: Packed
-    out: Packed
-    mlp_norm: Norm
-    gate_up: Packed
-    down: Packed
+    attn_norm: Norm | None
+    qkv: tuple[Projection, ...]
     heads: Heads
+    out: Packed
+    attn_post_norm: Norm | None
+    mlp_norm: Norm | None
+    mlp: Dense | Mixture
+    mlp_post_norm: Norm | None
+
+    def project(self, k: Kernels[Any], x: Tensor) -> Tensor:
+        """Queries, keys and values, side by side: [R, (query + 2 kv) * size]."""
+        parts = [k.linear(x, part.weight, norm=self.attn_norm) for part in self.qkv]
+        parts = [y if part.norm is None else k.rmsnorm(y, part.norm) for y, part in zip(parts, self.qkv)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
+
+    @property
+    def matrices(self) -> list[Packed]:
+        return [*(part.weight for part in self.qkv), self.out, *self.mlp.matrices]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +62,12 @@ class Decoder:
     def forward(self, rows: Rows, caches: Sequence[LayerCache], wanted: Tensor) -> Tensor:
         """One pass over `rows`; returns the logits, float32 [len(wanted), vocabulary], of the rows in `wanted`."""
         k = self.kernels
-        x = k.embed(self.embed, rows.tokens)
+        x = k.embed(self.embed, rows.tokens) * self.config.embed_scale
         for layer, cache in zip(self.layers, caches, strict=True):
-            qkv = k.linear(x, layer.qkv, norm=layer.attn_norm)
-            x = k.linear(k.attend(qkv, cache, rows, layer.heads), layer.out, add=x)
-            gated = k.gated(x, layer.gate_up, norm=layer.mlp_norm, activation=self.config.activation)
-            x = k.linear(gated, layer.down, add=x)
-        return k.linear(x[wanted], self.head, norm=self.norm)
+            mixed = k.attend(layer.project(k, x), cache, rows, layer.heads)
+            x = residual(k, x, mixed, layer.out, layer.attn_post_norm)
+            x = layer.mlp.add(k, x, layer.mlp_norm, layer.mlp_post_norm, self.config.activation)
+        return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap)
 
     def first_layers(self, count: int) -> Decoder:
         """The same weights cut off after `count` layers: a draft that costs no memory."""
@@ -62,61 +80,13 @@ class Decoder:
     @property
     def nbytes(self) -> int:
         """Bytes of packed weights, a tied head counted once."""
-        parts = {id(self.embed): self.embed, id(self.head): self.head}
-        for layer in self.layers:
-            parts |= {id(p): p for p in (layer.qkv, layer.out, layer.gate_up, layer.down)}
-        return sum(p.nbytes for p in parts.values())
+        matrices = [self.embed, self.head, *(matrix for layer in self.layers for matrix in layer.matrices)]
+        return sum(matrix.nbytes for matrix in {id(matrix): matrix for matrix in matrices}.values())
 
 
-def build_decoder(
-    config: ModelConfig,
-    tensors: dict[str, Stored],
-    kernels: Kernels[Any],
-    device: torch.device | str = "cpu",
-    weights: str = "auto",
-) -> Decoder:
-    """Packs `tensors` (canonical names, see weights/names.py) for `kernels`, emptying the dict as it goes.
-
-    weights: the format that matrices are kept in (`formats.KINDS`); norms stay float32.
-    """
-    device = torch.device(device)
-    cos, sin = (table.to(device) for table in rotary_tables(config))
-    heads = Heads(config.heads, config.kv_heads, config.head_size, config.head_size**-0.5, cos, sin)
-
-    def norm(name: str) -> Norm:
-        return Norm(dequantise(tensors.pop(name)).to(device), config.norm_eps)
-
-    def matrix(name: str, sensitive: bool = False) -> Stored:
-        return convert(tensors.pop(name), weights, sensitive)
-
-    def layer(i: int) -> Layer:
-        at = f"layers.{i}."
-        return Layer(
-            attn_norm=norm(at + "attn_norm"),
-            qkv=kernels.pack(concatenate(_alike(*(matrix(at + name) for name in ("q", "k", "v"))))),
-            out=kernels.pack(matrix(at + "o")),
-            mlp_norm=norm(at + "mlp_norm"),
-            gate_up=kernels.pack_gated(*_alike(matrix(at + "gate"), matrix(at + "up"))),
-            down=kernels.pack(matrix(at + "down")),
-            heads=heads,
-        )
-
-    embed = kernels.pack(matrix("embed", sensitive=True))
-    layers = tuple(layer(i) for i in range(config.layers))
-    head = embed if config.tied else kernels.pack(matrix("head", sensitive=True))
-    return Decoder(config, kernels, embed, layers, norm("norm"), head, device)
-
-
-def _alike(*parts: Stored) -> list[Stored]:
-    """Matrices that share a product: as they are where they have one format, else all in float32."""
-    if len({part.format for part in parts}) == 1:
-        return list(parts)
-    return [store(dequantise(part)) for part in parts]
-
-
-def rotary_tables(config: ModelConfig) -> tuple[Tensor, Tensor]:
-    """cos and sin, float32 [context, head_size / 2], of position * theta^(-2 i / head_size), computed in float64."""
-    half = torch.arange(config.head_size // 2, dtype=torch.float64)
-    frequencies = config.rope_theta ** (-2.0 * half / config.head_size)
-    angles = torch.arange(config.context, dtype=torch.float64)[:, None] * frequencies[None, :]
-    return angles.cos().float(), angles.sin().float()
+def _capped(logits: Tensor, cap: float | None) -> Tensor:
+    """cap * tanh(logits / cap), each row by itself: a vector loop's tail may round otherwise than its body, so that
+    a row's bits would depend on where it lies."""
+    if cap is None or not len(logits):
+        return logits
+    return torch.stack([torch.tanh(row / cap) for row in logits]) * cap

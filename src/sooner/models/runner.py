@@ -40,8 +40,8 @@ class Span:
 def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[F32]:
     """Runs the pass, advances every table over all of its rows, and returns logits a span.
 
-    A span's logits are [wants + len(draft), vocabulary]: row wants - 1 chooses what follows the tail, row wants + i what
-    follows draft node i. Raises CapacityError before anything is computed.
+    A span's logits are [wants + len(draft), vocabulary]: row wants - 1 chooses what follows the tail, row wants + i
+    what follows draft node i. Raises CapacityError before anything is computed.
     """
     ends = [span.table.length + span.rows for span in spans]
     for span, end in zip(spans, ends, strict=True):

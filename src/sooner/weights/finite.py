@@ -14,10 +14,11 @@ from sooner.kernels.formats import FORMATS, Stored
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """Where a format keeps floats: the first `count` words of each block. All exponent bits set: infinite or NaN."""
+    """Where a format keeps floats: `count` words a block from `first` on. All exponent bits set: infinite or NaN."""
 
     word: type[np.unsignedinteger[Any]]
     exponent: int
+    first: int = 0
     count: int = 1
 
 
@@ -29,6 +30,11 @@ _FLOATS = {
     "q8_0": _Bits(np.uint16, _HALF),
     "q4_0": _Bits(np.uint16, _HALF),
     "q4_1": _Bits(np.uint16, _HALF, count=2),
+    "q5_0": _Bits(np.uint16, _HALF),
+    "q5_1": _Bits(np.uint16, _HALF, count=2),
+    "q4_k": _Bits(np.uint16, _HALF, count=2),
+    "q5_k": _Bits(np.uint16, _HALF, count=2),
+    "q6_k": _Bits(np.uint16, _HALF, first=104),
 }
 _CHUNK = 1 << 20  # blocks looked at in one go, to keep the copy small
 
@@ -43,7 +49,7 @@ def check_finite(name: str, stored: Stored) -> None:
 
 
 def _words(stored: Stored, bits: _Bits) -> NDArray[np.unsignedinteger[Any]]:
-    """The floats' bit patterns [blocks, count]."""
+    """The floats' bit patterns [blocks, floats]."""
     words = stored.data.numpy().view(bits.word)
     block = FORMATS[stored.format].block_bytes // words.itemsize
-    return words.reshape(-1, block)[:, : bits.count]
+    return words.reshape(-1, block)[:, bits.first : bits.first + bits.count]

@@ -1,6 +1,12 @@
 """Tensor names as tables: from each source's names to ours, with every shape checked and nothing left over.
 
-Ours are "embed", "norm", "head" and "layers.{i}." followed by attn_norm, q, k, v, o, mlp_norm, gate, up, down.
+Ours are "embed", "norm", "head" and "layers.{}." followed by
+
+    attn_norm q k v q_norm k_norm o attn_post_norm        attention, with q_bias and the like where there are biases
+    mlp_norm gate up down mlp_post_norm                   a dense feed-forward
+    router experts.{}.gate experts.{}.up experts.{}.down  a mixture of experts
+
+Several of ours may share one tensor of the source, which then holds their rows one after another.
 """
 
 from __future__ import annotations
@@ -8,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -19,7 +26,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Ours -> the source's, "{i}" standing for the layer; `ignored` may be there and carry nothing."""
+    """Ours -> the source's, "{}" standing for layer and expert; `ignored` may be there and carry nothing."""
 
     source: str
     names: Mapping[str, str]
@@ -27,83 +34,135 @@ class NameMap:
 
     def theirs(self, name: str) -> str:
         """The source's name for one of ours."""
-        layer = re.search(r"\d+", name)
-        if layer is None:
-            return self.names[name]
-        return self.names[name.replace(layer[0], "{i}", 1)].format(i=layer[0])
+        return self.names[re.sub(r"\d+", "{}", name)].format(*re.findall(r"\d+", name))
 
     def ignores(self, name: str) -> bool:
-        return re.sub(r"\d+", "{i}", name) in self.ignored
+        return re.sub(r"\d+", "{}", name) in self.ignored
 
 
-GGUF_NAMES = NameMap(
-    "GGUF",
-    {
-        "embed": "token_embd.weight",
-        "norm": "output_norm.weight",
-        "head": "output.weight",
-        "layers.{i}.attn_norm": "blk.{i}.attn_norm.weight",
-        "layers.{i}.q": "blk.{i}.attn_q.weight",
-        "layers.{i}.k": "blk.{i}.attn_k.weight",
-        "layers.{i}.v": "blk.{i}.attn_v.weight",
-        "layers.{i}.o": "blk.{i}.attn_output.weight",
-        "layers.{i}.mlp_norm": "blk.{i}.ffn_norm.weight",
-        "layers.{i}.gate": "blk.{i}.ffn_gate.weight",
-        "layers.{i}.up": "blk.{i}.ffn_up.weight",
-        "layers.{i}.down": "blk.{i}.ffn_down.weight",
-    },
-)
-HUGGING_FACE_NAMES = NameMap(
-    "Hugging Face",
-    {
-        "embed": "model.embed_tokens.weight",
-        "norm": "model.norm.weight",
-        "head": "lm_head.weight",
-        "layers.{i}.attn_norm": "model.layers.{i}.input_layernorm.weight",
-        "layers.{i}.q": "model.layers.{i}.self_attn.q_proj.weight",
-        "layers.{i}.k": "model.layers.{i}.self_attn.k_proj.weight",
-        "layers.{i}.v": "model.layers.{i}.self_attn.v_proj.weight",
-        "layers.{i}.o": "model.layers.{i}.self_attn.o_proj.weight",
-        "layers.{i}.mlp_norm": "model.layers.{i}.post_attention_layernorm.weight",
-        "layers.{i}.gate": "model.layers.{i}.mlp.gate_proj.weight",
-        "layers.{i}.up": "model.layers.{i}.mlp.up_proj.weight",
-        "layers.{i}.down": "model.layers.{i}.mlp.down_proj.weight",
-    },
-    ignored=("model.layers.{i}.self_attn.rotary_emb.inv_freq",),  # old files save this computed table
-)
+def _layers(theirs: str, names: Mapping[str, str], bias: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Weights by our names, and biases of those in `bias`, in the layer that `theirs` begins."""
+    weights = {f"layers.{{}}.{ours}": f"{theirs}{name}.weight" for ours, name in names.items()}
+    return weights | {f"layers.{{}}.{ours}_bias": f"{theirs}{name}.bias" for ours, name in (bias or {}).items()}
+
+
+_GGUF_ATTENTION = {"q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output"}
+_GGUF_LAYER = _GGUF_ATTENTION | {
+    "attn_norm": "attn_norm",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "attn_post_norm": "post_attention_norm",
+    "mlp_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "mlp_post_norm": "post_ffw_norm",
+    "router": "ffn_gate_inp",
+    "experts.{}.gate": "ffn_gate_exps",
+    "experts.{}.up": "ffn_up_exps",
+    "experts.{}.down": "ffn_down_exps",
+}
+_GGUF_ENDS = {"embed": "token_embd.weight", "norm": "output_norm.weight", "head": "output.weight"}
+# Divisors of the rotary frequencies: models/sources.py takes them for a part of the configuration.
+ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+_FUSED = dict.fromkeys(("q", "k", "v"), "attn_qkv") | dict.fromkeys(("gate", "up"), "ffn_up")
+
+GGUF_NAMES = NameMap("GGUF", _GGUF_ENDS | _layers("blk.{}.", _GGUF_LAYER, _GGUF_ATTENTION), ROPE_FACTORS)
+GGUF_FUSED_NAMES = NameMap("GGUF", _GGUF_ENDS | _layers("blk.{}.", _GGUF_LAYER | _FUSED), ROPE_FACTORS)
+
+_HF_ATTENTION = {name: f"self_attn.{name}_proj" for name in ("q", "k", "v", "o")}
+_HF_LAYER = _HF_ATTENTION | {
+    "attn_norm": "input_layernorm",
+    "q_norm": "self_attn.q_norm",
+    "k_norm": "self_attn.k_norm",
+    "mlp_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+    "router": "mlp.gate",
+    "experts.{}.gate": "mlp.experts.{}.gate_proj",
+    "experts.{}.up": "mlp.experts.{}.up_proj",
+    "experts.{}.down": "mlp.experts.{}.down_proj",
+}
+_POST_NORMS = {
+    "attn_post_norm": "post_attention_layernorm",
+    "mlp_norm": "pre_feedforward_layernorm",
+    "mlp_post_norm": "post_feedforward_layernorm",
+}
+_MIXTRAL = {
+    "router": "block_sparse_moe.gate",
+    "experts.{}.gate": "block_sparse_moe.experts.{}.w1",
+    "experts.{}.up": "block_sparse_moe.experts.{}.w3",
+    "experts.{}.down": "block_sparse_moe.experts.{}.w2",
+}
+_PHI3 = dict.fromkeys(("q", "k", "v"), "self_attn.qkv_proj") | dict.fromkeys(("gate", "up"), "mlp.gate_up_proj")
+
+
+def _hugging_face(changes: Mapping[str, str]) -> NameMap:
+    ends = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
+    names = ends | _layers("model.layers.{}.", _HF_LAYER | dict(changes), _HF_ATTENTION)
+    # Old files save this computed table.
+    return NameMap("Hugging Face", names, ignored=("model.layers.{}.self_attn.rotary_emb.inv_freq",))
+
+
+HF_NAMES = _hugging_face({})
+HF_POST_NORM_NAMES = _hugging_face(_POST_NORMS)
+HF_MIXTRAL_NAMES = _hugging_face(_MIXTRAL)
+HF_FUSED_NAMES = _hugging_face(_PHI3)
 
 
 def rename(tensors: Mapping[str, Stored], names: NameMap, shapes: Shapes) -> dict[str, Stored]:
     """The tensors that `shapes` wants, by our names. A missing, leftover or misshapen one raises ModelError."""
-    theirs = {name: names.theirs(name) for name in shapes}
-    _check_missing(tensors, theirs, shapes)
-    _check_leftover(tensors, set(theirs.values()), names)
-    for name, shape in shapes.items():
-        found = tensors[theirs[name]].shape
-        if found != shape:
-            raise ModelError(f"tensor {theirs[name]!r} has shape {found}, the configuration wants {shape}")
-    return {name: tensors[theirs[name]] for name in shapes}
+    groups: dict[str, list[str]] = {}
+    for name in shapes:
+        groups.setdefault(names.theirs(name), []).append(name)
+    _check_missing(tensors, groups, shapes)
+    _check_leftover(tensors, groups, names)
+    renamed: dict[str, Stored] = {}
+    for theirs, ours in groups.items():
+        renamed |= zip(ours, _split(theirs, tensors[theirs], [shapes[name] for name in ours]), strict=True)
+    return renamed
 
 
-def _check_missing(tensors: Iterable[str], theirs: Mapping[str, str], shapes: Shapes) -> None:
-    missing = [name for name in shapes if theirs[name] not in tensors]
+def _check_missing(tensors: Mapping[str, Stored], groups: Mapping[str, list[str]], shapes: Shapes) -> None:
+    missing = [theirs for theirs in groups if theirs not in tensors]
     if missing:
-        first = f"tensor {theirs[missing[0]]!r} of shape {shapes[missing[0]]}"
+        wanted = _whole_shapes([shapes[name] for name in groups[missing[0]]])[0]
+        first = f"tensor {missing[0]!r} of shape {wanted}"
         raise ModelError(f"{first} is missing ({len(missing)} in all); the file is incomplete, download it again")
 
 
-def _check_leftover(tensors: Mapping[str, Stored], wanted: set[str], names: NameMap) -> None:
-    leftover = sorted(name for name in tensors if name not in wanted and not names.ignores(name))
+def _check_leftover(tensors: Mapping[str, Stored], wanted: Iterable[str], names: NameMap) -> None:
+    leftover = sorted(name for name in tensors.keys() - set(wanted) if not names.ignores(name))
     if leftover:
         first = f"tensor {leftover[0]!r} of shape {tensors[leftover[0]].shape}"
         raise ModelError(f"{first} has no place in this model ({len(leftover)} such); its family is not supported")
 
 
-def half_split(matrix: Stored, heads: int) -> Stored:
-    """Undoes the row order that GGUF files of the llama family have for query and key.
+def _whole_shapes(parts: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The shapes that a tensor of these parts may have: its rows in one run, or equal parts stacked."""
+    if len(parts) == 1:
+        return parts
+    stacked = [(len(parts), *parts[0])] if len(set(parts)) == 1 else []
+    return [*stacked, (sum(part[0] for part in parts), *parts[0][1:])]
+
+
+def _split(name: str, whole: Stored, parts: list[tuple[int, ...]]) -> list[Stored]:
+    """The parts of one tensor, each a view of its rows."""
+    wanted = _whole_shapes(parts)
+    if whole.shape not in wanted:
+        either = " or ".join(map(str, wanted))
+        raise ModelError(f"tensor {name!r} has shape {whole.shape}, the configuration wants {either}")
+    sizes = [whole.nbytes * prod(part) // prod(whole.shape) for part in parts]
+    pieces = torch.split(whole.data, sizes)
+    return [Stored(whole.format, part, piece) for part, piece in zip(parts, pieces, strict=True)]
+
+
+def half_split(rows: Stored, heads: int) -> Stored:
+    """Undoes the row order that GGUF files of the llama family have for query and key, weights and biases.
 
     Their conversion interleaves the two halves of each head, rows (0, half, 1, half + 1, ...), so that rotary pairs
     are neighbours. Our decoder pairs (i, i + half) everywhere.
     """
-    pairs = matrix.data.numpy().reshape(heads, -1, 2, matrix.nbytes // matrix.shape[0])
-    return Stored(matrix.format, matrix.shape, torch.from_numpy(pairs.swapaxes(1, 2).reshape(-1)))
+    pairs = rows.data.numpy().reshape(heads, -1, 2, rows.nbytes // rows.shape[0])
+    return Stored(rows.format, rows.shape, torch.from_numpy(pairs.swapaxes(1, 2).reshape(-1)))

@@ -6,7 +6,9 @@ import ctypes
 import weakref
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sooner.errors import InputError
@@ -53,6 +55,7 @@ class CpuKernels:
 
     name = "cpu"
     exact_rows = True
+    formats: tuple[str, ...] = FORMATS
 
     def __init__(self, threads: int) -> None:
         if threads < 1:
@@ -138,6 +141,23 @@ class CpuKernels:
             )  # fmt: skip
         return out
 
+    def choose(
+        self, logits: NDArray[np.float32], *, temperature: float, top_k: int, top_p: float, min_p: float,
+        seed: int, sample: int, position: int,
+    ) -> int | None:  # fmt: skip
+        """`Road.choose` on an adjusted row [V]: the same token.
+
+        None where the road itself must decide or raise: the row has NaN or no finite greatest logit, or rounding alone
+        tells whether a token belongs to top-p.
+        """
+        if logits.dtype != np.float32 or logits.ndim != 1 or not logits.flags.c_contiguous:
+            raise TypeError(f"logits are {logits.dtype} {logits.shape}, must be contiguous float32 [V]")
+        token: int = self._library.sooner_choose(
+            self._pool, logits.ctypes.data, logits.shape[0], temperature, top_k, top_p,
+            float(np.log(min_p)) if min_p > 0 else -np.inf, seed, sample, position,
+        )  # fmt: skip
+        return token if token >= 0 else None
+
     def _rows_of(self, rows: Rows, pages: int, count: int, heads: Heads) -> int:
         """The address of the pass's struct, made and checked once for all layers."""
         if self._rows is None or self._rows[0] is not rows or self._rows[1] != pages:
@@ -174,7 +194,8 @@ class CpuKernels:
 def _data(x: Tensor, shape: tuple[int, ...]) -> int:
     """The address of a tensor that the kernels can read as it lies."""
     if x.shape != shape or x.dtype != torch.float32 or not x.is_contiguous():
-        raise TypeError(f"{x.dtype} {tuple(x.shape)}, contiguous {x.is_contiguous()}: must be contiguous float32 {shape}")
+        lies = "contiguous" if x.is_contiguous() else "strided"
+        raise TypeError(f"{lies} {x.dtype} {tuple(x.shape)}: must be contiguous torch.float32 {tuple(shape)}")
     return x.data_ptr()
 
 
@@ -205,8 +226,8 @@ def _rows_struct(rows: Rows) -> RowsStruct:
 def _heads_struct(heads: Heads) -> HeadsStruct:
     if heads.size % 16 or not 16 <= heads.size <= MOST_HEAD_SIZE or heads.query % heads.kv:
         raise InputError(
-            f"{heads.query} query and {heads.kv} kv heads of {heads.size}: the CPU kernels need sizes that are multiples "
-            f"of 16 up to {MOST_HEAD_SIZE} and whole groups; use the torch kernels"
+            f"{heads.query} query and {heads.kv} kv heads of {heads.size}: the CPU kernels need whole groups and "
+            f"sizes that are multiples of 16 up to {MOST_HEAD_SIZE}; use the torch kernels"
         )
     half = 0 if heads.cos is None else heads.cos.shape[1]
     query, key = heads.query_norm, heads.key_norm

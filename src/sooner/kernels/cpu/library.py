@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache
 from pathlib import Path
 
 from sooner.errors import InputError, SoonerError
 
-PATH = Path(__file__).parent / "_kernels.so"
+PATH = Path(os.environ.get("SOONER_KERNELS", Path(__file__).parent / "_kernels.so"))  # set to test a sanitized build
 FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")  # in the order of enum Format
 ACTIVATIONS = ("silu", "gelu_tanh")
 
@@ -41,6 +53,7 @@ class HeadsStruct(Structure):
 
 _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "use": (c_char_p, (c_char_p,)),
+    "supports": (c_int, (c_char_p,)),
     "isa": (c_char_p, ()),
     "pool": (c_void_p, (c_int,)),
     "pool_free": (None, (c_void_p,)),
@@ -51,6 +64,10 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "rmsnorm": (None, (c_void_p, c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p)),
     "embed": (c_int, (c_void_p, c_void_p, c_void_p, c_int, c_void_p)),
     "check_rows": (c_char_p, (POINTER(RowsStruct), c_int)),
+    "choose": (
+        c_int,
+        (c_void_p, c_void_p, c_int, c_double, c_int, c_double, c_double, c_uint64, c_uint32, c_uint32),
+    ),
     "attend": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 
@@ -61,7 +78,7 @@ def load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(PATH))
     except OSError as error:
-        raise SoonerError(f"the CPU kernels cannot be loaded ({error}); install a C++17 compiler and sooner again") from error
+        raise SoonerError(f"the CPU kernels cannot be loaded: {error}; install sooner again") from error
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, f"sooner_{name}")
         function.restype, function.argtypes = result, arguments
@@ -75,6 +92,11 @@ def use_isa(library: ctypes.CDLL, name: str) -> str:
     if chosen is None:
         raise InputError(f"SOONER_ISA is {name!r}, which this build or processor lacks; unset it, or use generic")
     return chosen.decode()
+
+
+def supports(name: str) -> bool:
+    """Whether this build and processor have an ISA."""
+    return bool(load().sooner_supports(name.encode()))
 
 
 def reason_missing() -> str | None:

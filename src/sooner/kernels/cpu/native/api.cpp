@@ -31,18 +31,24 @@ const Choice choices[] = {{&generic_table, true}};
 
 const Table* current = nullptr;
 
+const Table* find(const char* name) {
+  for (const Choice& choice : choices)
+    if (choice.supported && (!*name || !strcmp(name, choice.table->name))) return choice.table;
+  return nullptr;
+}
+
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Selects an ISA by name, or the best supported one for "". Returns its name, or null if it is not one or cannot run here.
+EXPORT int sooner_supports(const char* name) { return find(name) != nullptr; }
+
+// Selects an ISA by name, or the best one for "". Returns its name, or null if it is not one or cannot run here.
 EXPORT const char* sooner_use(const char* name) {
-  for (const Choice& choice : choices)
-    if (choice.supported && (!*name || !strcmp(name, choice.table->name))) {
-      current = choice.table;
-      return current->name;
-    }
-  return nullptr;
+  const Table* table = find(name);
+  if (!table) return nullptr;
+  current = table;
+  return table->name;
 }
 
 EXPORT const char* sooner_isa() { return current->name; }
@@ -112,10 +118,20 @@ EXPORT const char* sooner_check_rows(Rows* rows, int pages) {
   return nullptr;
 }
 
-EXPORT void sooner_attend(void* pool, const float* qkv, float* keys, float* values, const Rows* rows, const Heads* heads,
-                          float* out) {
+EXPORT void sooner_attend(void* pool, const float* qkv, float* keys, float* values, const Rows* rows,
+                          const Heads* heads, float* out) {
   const Attend job{qkv, keys, values, rows, heads, out};
   size_t shared, local;
   current->attend_scratch(job, static_cast<Pool*>(pool)->threads(), shared, local);
   static_cast<Pool*>(pool)->run(current->attend, &job, shared, local);
+}
+
+// Returns a token, -1 where the logits hold NaN or no finite top, or -2 where only the Python twin can tell.
+EXPORT int sooner_choose(void* pool, const float* logits, int vocabulary, double temperature, int top_k, double top_p,
+                         double log_min_p, uint64_t seed, uint32_t sample, uint32_t position) {
+  int32_t token;
+  const Choose job{logits, vocabulary, top_k, temperature, top_p, log_min_p, seed, sample, position, &token};
+  Pool& team = *static_cast<Pool*>(pool);
+  team.run(current->choose, &job, current->choose_scratch(team.threads(), vocabulary) / sizeof(float) + 1, 0);
+  return token;
 }

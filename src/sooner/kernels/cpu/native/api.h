@@ -5,8 +5,8 @@
 enum Format { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
 enum Activation { SILU, GELU_TANH };
 
-// A weight matrix [n, k], packed as [ceil(n / 16)][k][16] (see formats.h). `paired`: even blocks are the gate, odd blocks
-// the up projection, n counts both.
+// A weight matrix [n, k], packed as [ceil(n / 16)][k][16] (see formats.h). `paired`: even blocks are the gate, odd
+// blocks the up projection, n counts both.
 struct Matrix {
   const uint8_t* data;
   const float* bias;  // [n] or null
@@ -61,4 +61,15 @@ struct Attend {
   const Rows* rows;
   const Heads* heads;
   float* out;  // [rows, query * size]
+};
+
+// One row of logits [vocabulary], sampled with seeded noise (road.py, noise.py), or its argmax at temperature 0.
+struct Choose {
+  const float* logits;
+  int32_t vocabulary, top_k;  // top_k 0 for none
+  double temperature, top_p;  // top_p 1 for none
+  double log_min_p;           // -inf for none
+  uint64_t seed;
+  uint32_t sample, position;
+  int32_t* token;  // the answer, or NOT_FINITE or UNDECIDED
 };

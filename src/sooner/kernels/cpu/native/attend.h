@@ -1,19 +1,32 @@
-// Attention over paged keys and values. A query row walks the positions that it sees in order; its sums are taken over
-// segments of 64 positions, at absolute multiples of 64, which are then folded together in order. Neither the rows
+// Attention over paged keys and values. A query walks the positions that it sees in order; its sums are taken over
+// segments of 128 positions, at absolute multiples of 128, which are then folded together in order. Neither the rows
 // that share loads with it nor the threads that compute its segments can change its bits.
 #pragma once
 
 namespace {
 
 constexpr int PAGE = 16;
-constexpr int PAGES = 4;  // of a segment
+constexpr int PAGES = 8;  // of a segment
 constexpr int SEGMENT = PAGES * PAGE;
+constexpr int STRIP = 8;        // tiles that pass over a segment while it is in the cache
 constexpr int MOST_SIZE = 256;  // of a head
 
 INLINE int ceil_div(int a, int b) { return (a + b - 1) / b; }
-INLINE int lesser(int a, int b) { return a < b ? a : b; }
-INLINE int greater(int a, int b) { return a > b ? a : b; }
 INLINE const uint8_t* bytes(const float* p) { return reinterpret_cast<const uint8_t*>(p); }
+
+// Rows [row, row + rows) of one sequence, and `heads` query heads of one kv head from `head` on. Its query number
+// r * heads + h is head h of row r; as many as fit a tile's rows are a tile, up to STRIP tiles a strip.
+struct Span {
+  int row, rows, kv, head, heads;
+  int queries() const { return rows * heads; }
+};
+
+// The positions that a row sees.
+struct Bounds {
+  int first, total;
+  int first_segment() const { return first / SEGMENT; }
+  int last_segment() const { return (total - 1) / SEGMENT; }
+};
 
 // Derived numbers of one call, and where its scratch lies.
 struct Attention {
@@ -22,22 +35,23 @@ struct Attention {
   const Heads& heads;
   int group;        // query heads of a kv head
   int tile_heads;   // of them, as many as a tile holds
-  int tile_rows;    // neighbouring rows of a sequence that a tile holds beside them
-  int segments;     // most segments of a row
-  int stride;       // floats of a partial: [size] sum of weight * value, greatest score, sum of weights
-  bool apart;       // segments are work items of their own, since there are few rows
+  int tile_rows;    // rows that a tile holds beside them
+  int segments;     // most of a row
+  int stride;       // floats of a partial: [size] sums of weight * value, greatest score, sum of weights
+  bool apart;       // segments are pieces of work of their own, since there are few strips
   float* queries;   // [kv, rows, group, size], normalised and rotated
-  float* partials;  // [rows, query, segments, stride] if apart
+  float* partials;  // [segments, kv, rows, group, stride] if apart
 
   Attention(const Attend& job, int threads, float* scratch) : job(job), rows(*job.rows), heads(*job.heads) {
     group = heads.query / heads.kv;
     tile_heads = ceil_div(group, ceil_div(group, ROWS));
     tile_rows = greater(ROWS / group, 1);
-    int longest = 0;
+    int longest = 0, strips = 0;
     for (int r = 0; r < rows.rows; ++r) longest = greater(longest, rows.context[r]);
+    for (int r = 0; r < rows.rows; r += strip_length(r)) ++strips;
     segments = ceil_div(longest + rows.extra_width, SEGMENT);
     stride = heads.size + PAGE;
-    apart = threads > 1 && rows.rows * heads.kv < 8 * threads;
+    apart = threads > 1 && strips * heads.kv < 4 * threads;
     queries = scratch;
     partials = queries + size_t(rows.rows) * size_t(heads.query * heads.size);
   }
@@ -45,19 +59,19 @@ struct Attention {
   size_t scratch() const {
     return size_t(rows.rows) * size_t(heads.query) * size_t(heads.size + (apart ? segments * stride : 0));
   }
-  size_t local_scratch() const {
-    return size_t(ROWS) * size_t(SEGMENT + 2 * stride) + size_t(tile_rows) * 2 * size_t(SEGMENT * heads.size);
-  }
+  size_t segment_scratch() const { return size_t(STRIP * ROWS * SEGMENT + PAGE * heads.size); }
+  size_t local_scratch() const { return segment_scratch() + size_t(2 * STRIP * ROWS * stride); }
 
-  int total(int row) const {
-    int n = 0;
-    while (n < rows.extra_width && rows.extra[row * rows.extra_width + n] >= 0) ++n;
-    return rows.context[row] + n;
+  int strip_length(int row) const {
+    int n = 1;
+    while (n < STRIP * tile_rows && row + n < rows.rows && rows.sequence[row + n] == rows.sequence[row]) ++n;
+    return n;
   }
-  int first(int row) const { return heads.window ? greater(rows.positions[row] + 1 - heads.window, 0) : 0; }
-  int first_segment(int row) const { return first(row) / SEGMENT; }
-  int last_segment(int row) const { return (total(row) - 1) / SEGMENT; }
-
+  Bounds bounds(int row) const {
+    int extras = 0;
+    while (extras < rows.extra_width && rows.extra[row * rows.extra_width + extras] >= 0) ++extras;
+    return {heads.window ? greater(rows.positions[row] + 1 - heads.window, 0) : 0, rows.context[row] + extras};
+  }
   int page(int row, int index) const { return rows.tables[rows.sequence[row] * rows.table_width + index]; }
   int slot(int row, int position) const {
     const int beyond = position - rows.context[row];
@@ -67,11 +81,10 @@ struct Attention {
   float* keys(int page, int kv) const { return job.keys + page_of(page, kv); }
   float* values(int page, int kv) const { return job.values + page_of(page, kv); }
   size_t page_of(int page, int kv) const { return (size_t(page) * heads.kv + kv) * size_t(heads.size * PAGE); }
-  float* query(int row, int kv, int head) const {
-    return queries + ((size_t(kv) * rows.rows + row) * group + head) * size_t(heads.size);
-  }
-  float* partial(int row, int head, int segment) const {
-    return partials + ((size_t(row) * heads.query + head) * segments + segment) * size_t(stride);
+  size_t number(int row, int kv, int head) const { return (size_t(kv) * rows.rows + row) * group + head; }
+  float* query(int row, int kv, int head) const { return queries + number(row, kv, head) * size_t(heads.size); }
+  float* partial(int segment, int row, int kv, int head) const {
+    return partials + (size_t(segment) * rows.rows * heads.query + number(row, kv, head)) * size_t(stride);
   }
   float* out(int row, int head) const { return job.out + (size_t(row) * heads.query + head) * size_t(heads.size); }
 };
@@ -111,210 +124,233 @@ void prepare(const Attention& t, int row, int head) {
   for (int i = 0; i < h.size; ++i) keys[i * PAGE] = key[i];
 }
 
-// Query r * heads + h of a tile is head `head + h` (within its kv head's group) of row `row + r`.
-struct Span {
-  int row, rows, kv, head, heads;
+// Where the partials of a strip are: of(r, h) has those of head h of its row r.
+struct Partials {
+  float* base;
+  int row_stride, stride;
+  float* of(int r, int h) const { return base + r * row_stride + h * stride; }
 };
 
-// The part of one page that one row sees, and where its keys [size][16] and values [16][size] are.
-struct Seen {
-  int from, to;  // offsets in the page
-  const float *keys, *values;
-};
-
-// Positions from..to of row's page `index`, copied from their slots to where a page would have them.
-INLINE void gather(const Attention& t, int row, int kv, int index, int from, int to, float* keys, float* values) {
-  const int size = t.heads.size;
-  for (int lane = from; lane < to; ++lane) {
-    const int slot = t.slot(row, index * PAGE + lane);
-    const float* key = t.keys(slot / PAGE, kv) + slot % PAGE;
-    for (int i = 0; i < size; ++i) keys[i * PAGE + lane] = key[i * PAGE];
-    memcpy(values + lane * size, t.values(slot / PAGE, kv) + slot % PAGE * size, size_t(size) * sizeof(float));
-  }
-}
-
-INLINE Seen look(const Attention& t, int row, int kv, int index, float* scratch) {
-  const int from = greater(t.first(row) - index * PAGE, 0), to = lesser(t.total(row) - index * PAGE, PAGE);
-  if (from >= to) return {0, 0, nullptr, nullptr};
-  if (index * PAGE + to <= t.rows.context[row]) {
-    const int page = t.page(row, index);
-    return {from, to, t.keys(page, kv), t.values(page, kv)};
-  }
-  float* values = scratch + PAGE * t.heads.size;
-  gather(t, row, kv, index, from, to, scratch, values);
-  return {from, to, scratch, values};
-}
-
-// One segment of one tile: scores, then weights, then weighted values.
+// One segment of one strip: scores, then weights, then weighted values. Page by page for all tiles, so that each page
+// is read into the first cache once.
 struct SegmentWork {
   const Attention& t;
-  const Span span;
-  float* scores;    // [queries][SEGMENT], then weights
-  float* partials;  // [queries][stride]
-  Seen seen[ROWS][PAGES];
-  bool shared[PAGES];  // every row of the tile sees the whole page
+  const Span& span;
+  const Bounds* bounds;  // [span.rows]
+  int first_page;
+  float* scores;  // [queries][SEGMENT], then weights
+  float* page;    // [16 * size], scratch
 
-  SegmentWork(const Attention& t, const Span& span, int segment, float* scratch, float* partials)
-      : t(t), span(span), scores(scratch), partials(partials) {
-    float* gathered = scratch + ROWS * SEGMENT;
-    for (int p = 0; p < PAGES; ++p) {
-      shared[p] = true;
-      for (int r = 0; r < span.rows; ++r, gathered += 2 * PAGE * t.heads.size) {
-        seen[r][p] = look(t, span.row + r, span.kv, segment * PAGES + p, gathered);
-        shared[p] &= seen[r][p].to - seen[r][p].from == PAGE && seen[r][p].keys == seen[0][p].keys;
+  // The offsets of a page that a row sees; from >= to where it sees nothing.
+  int from(int r, int p) const { return greater(bounds[r].first - (first_page + p) * PAGE, 0); }
+  int to(int r, int p) const { return lesser(bounds[r].total - (first_page + p) * PAGE, PAGE); }
+  bool cached(int r, int p) const { return (first_page + p) * PAGE + to(r, p) <= t.rows.context[span.row + r]; }
+  bool full(int r, int p) const { return from(r, p) == 0 && to(r, p) == PAGE && cached(r, p); }
+  float* scores_of(int r) const { return scores + r * span.heads * SEGMENT; }
+
+  void run(const Partials& partials) const {
+    sweep(1, [&](int r, int rows, int p, int run) { score(r, rows, p, run); });
+    for (int r = 0; r < span.rows; ++r)
+      for (int h = 0; h < span.heads; ++h) weigh(r, scores_of(r) + h * SEGMENT, partials.of(r, h));
+    sweep(PAGES, [&](int r, int rows, int p, int run) { mix(r, rows, p, run, partials); });
+  }
+
+  // Calls body(row, rows, page, run) so that every row meets its pages in order: runs of up to `most` pages that all
+  // rows of a tile see in full, other pages row by row.
+  template <class Body>
+  INLINE void sweep(int most, Body&& body) const {
+    const int step = greater(most, widest<WalkKeys>(lesser(t.tile_rows, span.rows) * span.heads));
+    for (int begin = 0; begin < PAGES; begin += step)
+      for (int r = 0, rows; r < span.rows; r += rows) {
+        rows = lesser(t.tile_rows, span.rows - r);
+        for (int p = begin, run; p < lesser(begin + step, PAGES); p += greater(run, 1)) {
+          for (run = 0; p + run < lesser(begin + step, PAGES) && all_full(r, rows, p + run); ++run) continue;
+          if (run) body(r, rows, p, run);
+          for (int i = r; !run && i < r + rows; ++i)
+            if (from(i, p) < to(i, p)) body(i, 1, p, 1);
+        }
       }
+  }
+  bool all_full(int r, int rows, int p) const {
+    for (int i = r; i < r + rows; ++i)
+      if (!full(i, p)) return false;
+    return true;
+  }
+
+  // Scores of all heads of rows [r, r + rows) with the keys of pages [p, p + run).
+  void score(int r, int rows, int p, int run) const {
+    const int queries = rows * span.heads, size = t.heads.size;
+    const Inputs inputs = {t.query(span.row + r, span.kv, span.head), size_t(size), size};
+    for (int end = p + run; p < end;) {
+      const int n = lesser(widest<WalkKeys>(queries), end - p);
+      const uint8_t* keys[BLOCKS];
+      for (int i = 0; i < n; ++i) keys[i] = bytes(keys_of(r, p + i));
+      tile_for<WalkKeys>(queries, n)(keys, 0, inputs, {scores_of(r) + p * PAGE, SEGMENT, SET}, 1);
+      p += n;
     }
   }
 
-  const float* query(int r) const { return t.query(span.row + r, span.kv, span.head); }
-
-  // Scores of all heads of rows [r, r + rows) with page p and those after it that are shared as well; returns how many.
-  int score(int r, int rows, int p, int most) {
-    const int n = lesser(widest<WalkF32>(rows * span.heads), most);
-    const uint8_t* keys[PAGES];
-    for (int i = 0; i < n; ++i) keys[i] = bytes(seen[r][p + i].keys);
-    tile_for<WalkF32>(rows * span.heads, n)(keys, 0, query(r), size_t(t.heads.size), t.heads.size,
-                                            scores + r * span.heads * SEGMENT + p * PAGE, SEGMENT, false);
-    return n;
-  }
-
-  void score_all() {
-    for (int p = 0; p < PAGES;) {
-      int run = 0;
-      while (p + run < PAGES && shared[p + run]) ++run;
-      if (run) {
-        p += score(0, span.rows, p, run);
-        continue;
-      }
-      for (int r = 0; r < span.rows; ++r)
-        if (seen[r][p].keys) score(r, 1, p, 1);
-      ++p;
+  // Where page p of a row is; for a tree row that sees more than its sequence's pages, copied from its slots.
+  const float* keys_of(int r, int p) const {
+    if (cached(r, p)) return t.keys(t.page(span.row + r, first_page + p), span.kv);
+    for (int lane = from(r, p); lane < to(r, p); ++lane) {
+      const int slot = t.slot(span.row + r, (first_page + p) * PAGE + lane);
+      const float* key = t.keys(slot / PAGE, span.kv) + slot % PAGE;
+      for (int i = 0; i < t.heads.size; ++i) page[i * PAGE + lane] = key[i * PAGE];
     }
+    return page;
+  }
+  const float* values_of(int r, int p) const {
+    if (cached(r, p)) return t.values(t.page(span.row + r, first_page + p), span.kv);
+    const size_t size = size_t(t.heads.size);
+    for (int lane = from(r, p); lane < to(r, p); ++lane) {
+      const int slot = t.slot(span.row + r, (first_page + p) * PAGE + lane);
+      memcpy(page + lane * size, t.values(slot / PAGE, span.kv) + slot % PAGE * size, size * sizeof(float));
+    }
+    return page;
   }
 
   // Scores of one query to weights, exp(score - greatest); what the row does not see weighs 0.
-  void weigh(int query) {
-    const Seen* pages = seen[query / span.heads];
-    float* s = scores + query * SEGMENT;
-    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const v16 lane = load(lanes), nothing = all(-__builtin_inff());
-    v16 most = nothing, kept[PAGES];
-    for (int p = 0; p < PAGES; ++p) {
+  void weigh(int r, float* s, float* partial) const {
+    const int begin = greater(bounds[r].first / PAGE - first_page, 0);
+    const int end = lesser(ceil_div(bounds[r].total, PAGE) - first_page, PAGES);
+    v16 most = all(-__builtin_inff());
+    for (int p = begin; p < end; ++p) {
       v16 x = mul(load(s + p * PAGE), all(t.heads.scale));
       if (t.heads.softcap != 0.0f) x = mul(all(t.heads.softcap), tanh(div(x, all(t.heads.softcap))));
-      x = where_ge(lane, all(float(pages[p].from)), x, nothing);
-      kept[p] = where_ge(lane, all(float(pages[p].to)), nothing, x);
-      most = max(kept[p], most);
+      if (from(r, p) > 0 || to(r, p) < PAGE) x = mask(x, from(r, p), to(r, p));
+      store(s + p * PAGE, x);
+      most = max(x, most);
     }
-    const float greatest_score = greatest(most);
+    const float top = greatest(most);
     v16 weights = zero();
-    for (int p = 0; p < PAGES; ++p) {
-      const v16 w = exp(sub(kept[p], all(greatest_score)));
+#pragma GCC unroll UNROLL
+    for (int p = begin; p < end; ++p) {
+      const v16 w = exp(sub(load(s + p * PAGE), all(top)));
       store(s + p * PAGE, w);
       weights = add(weights, w);
     }
-    partials[query * t.stride + t.heads.size] = greatest_score;
-    partials[query * t.stride + t.heads.size + 1] = sum(weights);
+    for (int i = 0; i < t.heads.size; i += 16) store(partial + i, zero());
+    partial[t.heads.size] = top;
+    partial[t.heads.size + 1] = ::sum(weights);
+  }
+  static v16 mask(v16 x, int from, int to) {
+    static const float lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const v16 lane = load(lanes), nothing = all(-__builtin_inff());
+    return where_ge(lane, all(float(from)), where_ge(lane, all(float(to)), nothing, x), nothing);
   }
 
-  // Adds weight * value of page p to the sums of all heads of rows [r, r + rows).
-  void mix(int r, int rows, int p) {
-    const Seen& page = seen[r][p];
-    const int size = t.heads.size, queries = rows * span.heads, query = r * span.heads;
-    const float* weights = scores + query * SEGMENT + p * PAGE + page.from;
+  // Adds weight * value over pages [p, p + run) to the sums of all heads of rows [r, r + rows).
+  void mix(int r, int rows, int p, int run, const Partials& partials) const {
+    const int size = t.heads.size, queries = rows * span.heads, begin = from(r, p);
+    const Inputs weights = {scores_of(r) + p * PAGE + begin, SEGMENT, to(r, p) - begin};
+    const float* pages[PAGES];
+    for (int i = 0; i < run; ++i) pages[i] = values_of(r, p + i) + begin * size;
     for (int at = 0; at < size;) {
-      const int n = lesser(widest<WalkStrided>(queries), (size - at) / 16);
-      const uint8_t* values[BLOCKS];
-      for (int i = 0; i < n; ++i) values[i] = bytes(page.values + page.from * size + at + 16 * i);
-      tile_for<WalkStrided>(queries, n)(values, size_t(size) * sizeof(float), weights, SEGMENT, page.to - page.from,
-                                        partials + query * t.stride + at, size_t(t.stride), true);
+      const int n = lesser(widest<WalkValues>(queries), (size - at) / 16);
+      const uint8_t* values[PAGES * BLOCKS];
+      for (int i = 0; i < run; ++i)
+        for (int b = 0; b < n; ++b) values[i * n + b] = bytes(pages[i] + at + 16 * b);
+      tile_for<WalkValues>(queries, n)(values, size_t(size) * sizeof(float), weights,
+                                        {partials.of(r, 0) + at, size_t(partials.stride), CONTINUE}, run);
       at += 16 * n;
     }
   }
-
-  void mix_all() {
-    for (int p = 0; p < PAGES; ++p) {
-      if (shared[p]) {
-        mix(0, span.rows, p);
-        continue;
-      }
-      for (int r = 0; r < span.rows; ++r)
-        if (seen[r][p].keys) mix(r, 1, p);
-    }
-  }
-
-  void run() {
-    score_all();
-    for (int q = 0; q < span.rows * span.heads; ++q) {
-      weigh(q);
-      memset(partials + q * t.stride, 0, size_t(t.heads.size) * sizeof(float));
-    }
-    mix_all();
-  }
 };
 
-// Joins the next segment's partial to a row's state.
-INLINE void fold(float* state, const float* next, int size) {
-  const float most = state[size] > next[size] ? state[size] : next[size];
-  const v16 a = all(exp(state[size] - most)), b = all(exp(next[size] - most));
-  for (int i = 0; i < size; i += 16) store(state + i, fma(load(state + i), a, mul(load(next + i), b)));
-  float sums[16];
-  store(sums, fma(all(state[size + 1]), a, mul(all(next[size + 1]), b)));
-  state[size] = most;
-  state[size + 1] = sums[0];
+// Joins the next segment's partial to a query's state. `rise` is its greatest score less the state's, `small`
+// exp(-|rise|).
+INLINE void fold(float* state, const float* next, int size, float rise, float small) {
+  const float a = rise > 0.0f ? small : 1.0f, b = rise > 0.0f ? 1.0f : small;
+  for (int i = 0; i < size; i += 16) store(state + i, fma(load(state + i), all(a), mul(load(next + i), all(b))));
+  if (rise > 0.0f) state[size] = next[size];
+  state[size + 1] = __builtin_fmaf(state[size + 1], a, next[size + 1] * b);
 }
 
 INLINE void divide(const float* state, int size, float* out) {
   for (int i = 0; i < size; i += 16) store(out + i, div(load(state + i), all(state[size + 1])));
 }
 
-// All segments of one tile, one after another.
-void attend_whole(const Attention& t, const Span& span, float* scratch) {
-  float *partials = scratch, *state = partials + ROWS * t.stride;
-  int from = t.first_segment(span.row), to = 0;
-  for (int r = 0; r < span.rows; ++r) to = greater(to, t.last_segment(span.row + r));
-  for (int segment = from; segment <= to; ++segment) {
-    SegmentWork(t, span, segment, state + ROWS * t.stride, partials).run();
-    for (int q = 0; q < span.rows * span.heads; ++q) {
-      const int row = span.row + q / span.heads;
-      float *mine = state + q * t.stride, *next = partials + q * t.stride;
-      if (segment == t.first_segment(row))
-        memcpy(mine, next, size_t(t.stride) * sizeof(float));
-      else if (segment > t.first_segment(row) && segment <= t.last_segment(row))
-        fold(mine, next, t.heads.size);
+// A strip and the bounds of its rows.
+struct StripWork {
+  const Attention& t;
+  const Span span;
+  Bounds bounds[STRIP * ROWS];
+  int first, last;  // segments
+
+  StripWork(const Attention& t, const Span& span) : t(t), span(span), first(t.segments), last(-1) {
+    for (int r = 0; r < span.rows; ++r) {
+      bounds[r] = t.bounds(span.row + r);
+      first = lesser(first, bounds[r].first_segment());
+      last = greater(last, bounds[r].last_segment());
     }
   }
-  for (int q = 0; q < span.rows * span.heads; ++q)
-    divide(state + q * t.stride, t.heads.size,
-           t.out(span.row + q / span.heads, span.kv * t.group + span.head + q % span.heads));
-}
 
-// One segment of one tile, left in t.partials.
-void attend_apart(const Attention& t, const Span& span, int segment, float* scratch) {
-  SegmentWork(t, span, segment, scratch + ROWS * t.stride, scratch).run();
-  for (int q = 0; q < span.rows * span.heads; ++q) {
-    const int row = span.row + q / span.heads, head = span.kv * t.group + span.head + q % span.heads;
-    memcpy(t.partial(row, head, segment), scratch + q * t.stride, size_t(t.stride) * sizeof(float));
+  // One segment, left in t.partials.
+  void apart(int segment, float* scratch) const {
+    if (segment >= first && segment <= last)
+      sum(segment, scratch, {t.partial(segment, span.row, span.kv, span.head), t.group * t.stride, t.stride});
   }
+  void sum(int segment, float* scratch, const Partials& partials) const {
+    SegmentWork{t, span, bounds, segment * PAGES, scratch, scratch + STRIP * ROWS * SEGMENT}.run(partials);
+  }
+
+  // All segments, folded as they come.
+  void whole(float* scratch) const {
+    const int row_stride = span.heads * t.stride, queries = span.rows * span.heads;
+    float* states = scratch + t.segment_scratch();
+    const Partials partials = {states + STRIP * ROWS * t.stride, row_stride, t.stride};
+    for (int segment = first; segment <= last; ++segment) {
+      sum(segment, scratch, partials);
+      join(segment, states, partials.base);
+    }
+    for (int q = 0; q < queries; ++q)
+      divide(states + q * t.stride, t.heads.size,
+             t.out(span.row + q / span.heads, span.kv * t.group + span.head + q % span.heads));
+  }
+
+  void join(int segment, float* states, const float* partials) const {
+    const int size = t.heads.size, queries = span.rows * span.heads;
+    for (int begin = 0; begin < queries; begin += 16) {
+      const int end = lesser(begin + 16, queries);
+      float rise[16] = {}, small[16];
+      for (int q = begin; q < end; ++q) rise[q - begin] = partials[q * t.stride + size] - states[q * t.stride + size];
+      for (int i = 0; i < 16; ++i) small[i] = rise[i] > 0.0f ? -rise[i] : rise[i];
+      store(small, exp(load(small)));
+      for (int q = begin; q < end; ++q) {
+        const Bounds& row = bounds[q / span.heads];
+        float* state = states + q * t.stride;
+        const float* next = partials + q * t.stride;
+        if (segment == row.first_segment())
+          memcpy(state, next, size_t(t.stride) * sizeof(float));
+        else if (segment > row.first_segment() && segment <= row.last_segment())
+          fold(state, next, size, rise[q - begin], small[q - begin]);
+      }
+    }
+  }
+};
+
+// Folds the segments that apart() has left.
+void fold_apart(const Attention& t, int row, int kv, int head) {
+  const Bounds bounds = t.bounds(row);
+  const int first = bounds.first_segment(), size = t.heads.size;
+  float* state = t.partial(first, row, kv, head);
+  for (int segment = first + 1; segment <= bounds.last_segment(); ++segment) {
+    const float *next = t.partial(segment, row, kv, head), rise = next[size] - state[size];
+    fold(state, next, size, rise, exp(rise > 0.0f ? -rise : rise));
+  }
+  divide(state, size, t.out(row, kv * t.group + head));
 }
 
-void fold_apart(const Attention& t, int row, int head) {
-  const int first = t.first_segment(row), last = t.last_segment(row);
-  float* state = t.partial(row, head, first);
-  for (int segment = first + 1; segment <= last; ++segment) fold(state, t.partial(row, head, segment), t.heads.size);
-  divide(state, t.heads.size, t.out(row, head));
-}
-
-// Calls body(span) for every tile of the pass.
+// Calls body(span) for every strip of the pass.
 template <class Body>
-void each_tile(const Attention& t, Body&& body) {
-  for (int row = 0, n; row < t.rows.rows; row += n) {
-    for (n = 1; n < t.tile_rows && row + n < t.rows.rows; ++n)
-      if (t.rows.sequence[row + n] != t.rows.sequence[row]) break;
-    for (int kv = 0; kv < t.heads.kv; ++kv)
-      for (int head = 0; head < t.group; head += t.tile_heads)
+void each_strip(const Attention& t, Body&& body) {
+  for (int kv = 0; kv < t.heads.kv; ++kv)
+    for (int head = 0; head < t.group; head += t.tile_heads)
+      for (int row = 0, n; row < t.rows.rows; row += n) {
+        n = t.strip_length(row);
         body(Span{row, n, kv, head, lesser(t.tile_heads, t.group - head)});
-  }
+      }
 }
 
 void attend(Team& team, const void* arguments) {
@@ -322,20 +358,23 @@ void attend(Team& team, const void* arguments) {
   const int heads = t.heads.query + 2 * t.heads.kv, prepared = t.rows.rows * heads;
   for (int i = team.begin(prepared); i < team.end(prepared); ++i) prepare(t, i / heads, i % heads);
   team.barrier();
-  int item = 0, mine = team.take(0);
-  const auto claimed = [&] { return item++ == mine ? (mine = team.take(0), true) : false; };
-  each_tile(t, [&](const Span& span) {
+  int item = 0, mine = team.take();
+  const auto claimed = [&] { return item++ == mine ? (mine = team.take(), true) : false; };
+  each_strip(t, [&](const Span& span) {
     if (!t.apart) {
-      if (claimed()) attend_whole(t, span, team.local);
+      if (claimed()) StripWork(t, span).whole(team.local);
       return;
     }
     for (int segment = 0; segment < t.segments; ++segment)
-      if (claimed()) attend_apart(t, span, segment, team.local);
+      if (claimed()) StripWork(t, span).apart(segment, team.local);
   });
   if (!t.apart) return;
   team.barrier();
   const int folded = t.rows.rows * t.heads.query;
-  for (int i = team.begin(folded); i < team.end(folded); ++i) fold_apart(t, i / t.heads.query, i % t.heads.query);
+  for (int i = team.begin(folded); i < team.end(folded); ++i) {
+    const int head = i % t.heads.query;
+    fold_apart(t, i / t.heads.query, head / t.group, head % t.group);
+  }
 }
 
 // The scratch that attend() wants, in floats.

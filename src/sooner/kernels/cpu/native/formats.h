@@ -4,11 +4,12 @@
 
 namespace {
 
-// `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for Strided. `tile` is how many
-// accumulators leave room for the scales of their blocks. Up to `direct` groups of rows
-// each widen grouped formats on their own; plain ones always do.
+// `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for WalkValues. `tile` is
+// how many accumulators leave room for the scales of their blocks. Up to `direct` groups of rows each widen grouped
+// formats on their own; plain ones always do.
 template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
 struct Layout {
+  static constexpr bool fetch = true;  // worth prefetching: it continues in memory
   static constexpr int group = GROUP, unit = UNIT;
   static constexpr size_t bytes = BYTES;
   static constexpr int tile = TILE / SHARE;
@@ -21,11 +22,18 @@ struct NoScale {};
 struct WalkF32 : Layout<1, 1, 64> {
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
-  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load(reinterpret_cast<const float*>(p)); }
+  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) {
+    w[0] = load(reinterpret_cast<const float*>(p));
+  }
 };
 
-// float32 rows that lie `step` bytes apart: the values of a cache page.
-struct WalkStrided : WalkF32 {
+// The keys of a cache page.
+struct WalkKeys : WalkF32 {
+  static constexpr bool fetch = false;
+};
+
+// The values of a cache page: float32 rows that lie `step` bytes apart.
+struct WalkValues : WalkKeys {
   static INLINE size_t advance(size_t step) { return step; }
 };
 
@@ -41,18 +49,20 @@ struct WalkF16 : Layout<1, 1, 32> {
   static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_f16(p); }
 };
 
-// Quantised formats: an f16 scale times a quant of 4 or 8 bits is exact in float32, so that an fma with the minimum, or with
-// -8 * scale, rounds like a product followed by a sum.
+// Quantised formats: an f16 scale times a quant of 4 or 8 bits is exact in float32, so that an fma with the minimum,
+// or with -8 * scale, rounds like a product followed by a sum.
 
 // [16] f16 scales, [32][16] int8.
 struct WalkQ8 : Layout<32, 1, 32 + 512, 2> {
   using Scale = v16;
   static INLINE Scale scale(const uint8_t* p) { return load_f16(p); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { w[0] = mul(s, load_i8(p + 32 + 16 * i)); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
+    w[0] = mul(s, load_i8(p + 32 + 16 * i));
+  }
 };
 
-// [16] f16 scales, [16][16] bytes: input 2 i in the low nibbles, 2 i + 1 in the high ones. Those are read as 16 times what
-// they are, which a sixteenth of the scale makes good: an operation less than a shift.
+// [16] f16 scales, [16][16] bytes: input 2 i in the low nibbles, 2 i + 1 in the high ones. Those are read as 16 times
+// what they are, which a sixteenth of the scale makes good: an operation less than a shift.
 struct Nibbles {
   v16 scale, sixteenth, minimum;
   static INLINE Nibbles of(v16 scale, v16 minimum) { return {scale, mul(scale, all(0.0625f)), minimum}; }

@@ -5,5 +5,7 @@
 #include "formats.h"
 #include "product.h"
 #include "attend.h"
+#include "choose.h"
 
-#define KERNELS(name) {name, linear, rmsnorm, embed, attend, attend_scratch, PANEL * 16 + PART * 32}
+#define KERNELS(name) \
+  {name, linear, rmsnorm, embed, attend, choose, attend_scratch, PANEL * 16 + PART * 32, Choice::room}

@@ -11,7 +11,7 @@ INLINE v16 exp(v16 x) {
   const v16 clamped = min(max(x, lowest), highest);
   const v16 t = fma(clamped, all(1.44269504f), magic);
   const v16 n = sub(t, magic);
-  const v16 r = fma(n, all(0x1.05c6100000000p-29f), fma(n, all(-0x1.62e4300000000p-1f), clamped));  // ln 2 in two pieces
+  const v16 r = fma(n, all(0x1.05c61p-29f), fma(n, all(-0x1.62e43p-1f), clamped));  // ln 2 in two pieces
   v16 p = all(1.0f / 5040);
   p = fma(p, r, all(1.0f / 720));
   p = fma(p, r, all(1.0f / 120));

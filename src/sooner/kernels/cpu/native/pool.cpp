@@ -14,7 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto SPIN = std::chrono::microseconds(60);  // longer than Python needs between two calls of a pass
-constexpr int PHASES = 3;
 
 // Counts forks seen by this process: threads do not survive a fork, so a pool made before it starts afresh.
 std::atomic<int> forks{0};
@@ -83,9 +82,7 @@ struct Pool::State {
   alignas(64) std::atomic<int> busy{0};  // helpers that have not finished the job
   alignas(64) std::atomic<int> arrived{0};
   std::atomic<uint32_t> barriers{0};
-  struct alignas(64) Counter {
-    std::atomic<int> next{0};
-  } counters[PHASES];
+  alignas(64) std::atomic<int> next{0};  // unclaimed item
 };
 
 void Team::barrier() {
@@ -100,7 +97,7 @@ void Team::barrier() {
   }
 }
 
-int Team::take(int phase) { return pool->state_->counters[phase].next.fetch_add(1, std::memory_order_relaxed); }
+int Team::take() { return pool->state_->next.fetch_add(1, std::memory_order_relaxed); }
 
 Pool::Pool(int threads) : size_(threads) { start(); }
 
@@ -130,7 +127,7 @@ void Pool::run(Job job, const void* arguments, size_t shared, size_t local) {
   std::lock_guard<std::mutex> turn(s.turn);
   s.shared.reserve(shared);
   for (auto& buffer : s.locals) buffer.reserve(local);
-  for (auto& counter : s.counters) counter.next.store(0);
+  s.next.store(0);
   s.job = job;
   s.arguments = arguments;
   s.busy.store(size_ - 1);

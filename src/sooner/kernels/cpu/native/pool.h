@@ -14,8 +14,8 @@ struct Team {
   Pool* pool;
 
   void barrier();
-  // The next unclaimed item of phase 0, 1 or 2 of the job.
-  int take(int phase);
+  // The next unclaimed item of the job: 0, 1, ... over all threads.
+  int take();
   // This thread's contiguous part of n items; the first thread, which waits for nobody, has the longest.
   int begin(int n) const { return part(n, id); }
   int end(int n) const { return part(n, id + 1); }

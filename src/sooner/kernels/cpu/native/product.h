@@ -1,61 +1,89 @@
-// Products with packed weights. Every output is one chain of fused multiply-adds over the inputs in order, started at 0,
-// whatever rows and outputs are computed beside it: so its bits depend on its own row and column alone.
+// Products with packed weights. Every output is a sum of chains of fused multiply-adds, one for each PANEL of inputs
+// in order (a single long chain rounds worse), whatever rows and outputs are computed beside it: so its bits depend
+// on its own row and column alone.
 #pragma once
 
 namespace {
 
-constexpr int ROWS = 6;     // most rows of a tile
-constexpr int BLOCKS = 6;   // most blocks of 16 outputs of a tile
+constexpr int ROWS = 6;         // most rows of a tile
+constexpr int BLOCKS = 6;       // most blocks of 16 outputs of a tile
 constexpr int PREFETCH = 2048;  // bytes ahead
-constexpr int PANEL = 256;  // inputs of a widened block that stay in the first cache
-constexpr int PART = 240;   // rows that pass over a block while it is in the cache
+constexpr int PANEL = 256;      // inputs of a chain, and of a widened block that stays in the first cache
+constexpr int PART = 240;       // rows that pass over a block while it is in the cache
 
-// a[r][16 b ..] = sum over i < k of x[r][i] * w[b][i], for R rows and B blocks of 16 outputs, walked together so that
-// enough independent chains hide the latency of the multiply-adds. `resume` continues the chains that `a` holds.
+INLINE int lesser(int a, int b) { return a < b ? a : b; }
+INLINE int greater(int a, int b) { return a > b ? a : b; }
+
+// Inputs of a tile: x[r * ldx + i], i < k.
+struct Inputs {
+  const float* x;
+  size_t ldx;
+  int k;
+};
+// Sums of a tile: a[r * lda + 16 * b + lane]. They are set, or the tile's are added to them, or continue their chains.
+enum Start { SET, ADD, CONTINUE };
+struct Sums {
+  float* a;
+  size_t lda;
+  Start start;
+};
+
+// sums[r][b] = sum over i < k of x[r][i] * w[b][i], for R rows and B blocks of 16 outputs, walked together so that
+// enough independent chains hide the latency of the multiply-adds. With `pieces`, w holds B blocks for each k inputs
+// in turn.
 template <class Walk, int R, int B>
-__attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const float* x, size_t ldx, int k, float* a,
-                                    size_t lda, bool resume) {
+__attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const Inputs& inputs, const Sums& sums,
+                                    int pieces) {
+  const float* x = inputs.x;
+  const size_t ldx = inputs.ldx;
+  const int k = inputs.k;
   v16 acc[R][B];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-    for (int b = 0; b < B; ++b) acc[r][b] = resume ? load(a + r * lda + 16 * b) : zero();
+    for (int b = 0; b < B; ++b) acc[r][b] = sums.start == CONTINUE ? load(sums.a + r * sums.lda + 16 * b) : zero();
 
-  const uint8_t* p[B];
+  for (int piece = 0; piece < pieces; ++piece, w += B, x += k) {
+    const uint8_t* p[B];
 #pragma GCC unroll 16
-  for (int b = 0; b < B; ++b) p[b] = w[b];
+    for (int b = 0; b < B; ++b) p[b] = w[b];
 
 #pragma GCC unroll UNROLL
-  for (int i = 0; i < k; i += Walk::group) {
-    typename Walk::Scale scale[B];
+    for (int i = 0; i < k; i += Walk::group) {
+      typename Walk::Scale scale[B];
 #pragma GCC unroll 16
-    for (int b = 0; b < B; ++b) scale[b] = Walk::scale(p[b]);
+      for (int b = 0; b < B; ++b) scale[b] = Walk::scale(p[b]);
 #pragma GCC unroll UNROLL
-    for (int j = 0; j < Walk::group; j += Walk::unit) {
+      for (int j = 0; j < Walk::group; j += Walk::unit) {
 #pragma GCC unroll 16
-      for (int b = 0; b < B; ++b) {
-        v16 weight[Walk::unit];
-        if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
-        Walk::unpack(scale[b], p[b], j, weight);
-        if (B <= 2 && (Walk::group == 1 || j % 4 == 0))  // more streams keep the hardware's own prefetching busy
-          __builtin_prefetch(p[b] + PREFETCH + j * 16 / Walk::unit);
+        for (int b = 0; b < B; ++b) {
+          v16 weight[Walk::unit];
+          if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
+          Walk::unpack(scale[b], p[b], j, weight);
+          // (three streams or more keep the hardware's own prefetching busy)
+          if (Walk::fetch && B <= 2 && (Walk::group == 1 || j % 4 == 0))
+            __builtin_prefetch(p[b] + PREFETCH + j * 16 / Walk::unit);
 #pragma GCC unroll 16
-        for (int u = 0; u < Walk::unit; ++u)
+          for (int u = 0; u < Walk::unit; ++u)
 #pragma GCC unroll 16
-          for (int r = 0; r < R; ++r) acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight[u], acc[r][b]);
+            for (int r = 0; r < R; ++r) acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight[u], acc[r][b]);
+        }
       }
-    }
 #pragma GCC unroll 16
-    for (int b = 0; b < B; ++b) p[b] += Walk::advance(step);
+      for (int b = 0; b < B; ++b) p[b] += Walk::advance(step);
+    }
   }
 
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 16
-    for (int b = 0; b < B; ++b) store(a + r * lda + 16 * b, acc[r][b]);
+    for (int b = 0; b < B; ++b) {
+      float* a = sums.a + r * sums.lda + 16 * b;
+      store(a, sums.start == ADD ? add(load(a), acc[r][b]) : acc[r][b]);
+    }
 }
 
-using Tile = void (*)(const uint8_t* const*, size_t, const float*, size_t, int, float*, size_t, bool);
+using Tile = void (*)(const uint8_t* const*, size_t, const Inputs&, const Sums&, int pieces);
 
 // The most blocks that a tile of `rows` rows may have.
 template <class Walk>
@@ -92,14 +120,16 @@ Tile tile_for(int rows, int blocks) {
 
 // `count` blocks at w, w + stride, ... for up to ROWS rows: a[r][16 b ..], as many blocks at once as registers allow.
 template <class Walk>
-void blocks_of(const uint8_t* w, size_t stride, int count, const float* x, size_t ldx, int rows, int k, float* a,
-               size_t lda) {
+void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs, int rows, float* a) {
   const int most = widest<Walk>(rows);
   for (int b = 0; b < count;) {
-    const int n = count - b < most ? count - b : most;
-    const uint8_t* streams[BLOCKS];
-    for (int i = 0; i < n; ++i) streams[i] = w + size_t(b + i) * stride;
-    tile_for<Walk>(rows, n)(streams, 0, x, ldx, k, a + 16 * b, lda, false);
+    const int n = lesser(count - b, most);
+    for (int from = 0; from < inputs.k; from += PANEL) {
+      const uint8_t* streams[BLOCKS];
+      for (int i = 0; i < n; ++i) streams[i] = w + size_t(b + i) * stride + size_t(from / Walk::group) * Walk::bytes;
+      tile_for<Walk>(rows, n)(streams, 0, {inputs.x + from, inputs.ldx, lesser(inputs.k - from, PANEL)},
+                              {a + 16 * b, BLOCKS * 16, from ? ADD : SET}, 1);
+    }
     b += n;
   }
 }
@@ -160,13 +190,14 @@ struct Piece {
   int row, rows, block, count;
 };
 
-// Calls body(piece) for the pieces that this thread claims: `chunk` blocks, which never part a pair, times at most PART rows.
+// Calls body(piece) for the pieces that this thread claims: `chunk` blocks, which never part a pair, times at most
+// PART rows.
 template <class Body>
 INLINE void each_piece(Team& team, const Linear& job, int chunk, Body&& body) {
   const int total = blocks(*job.matrix), chunks = (total + chunk - 1) / chunk, parts = (job.rows + PART - 1) / PART;
-  for (int item; (item = team.take(0)) < chunks * parts;) {
+  for (int item; (item = team.take()) < chunks * parts;) {
     const int block = item / parts * chunk, part = item % parts, row = job.rows * part / parts;
-    body(Piece{row, job.rows * (part + 1) / parts - row, block, total - block < chunk ? total - block : chunk});
+    body(Piece{row, job.rows * (part + 1) / parts - row, block, lesser(total - block, chunk)});
   }
 }
 
@@ -179,8 +210,8 @@ void direct(Team& team, const Linear& job, const float* x) {
     for (int g = 0; g < groups.count; ++g) {
       const int row = piece.row + groups.begin(g), rows = groups.begin(g + 1) - groups.begin(g);
       float a[ROWS * BLOCKS * 16];
-      blocks_of<Walk>(job.matrix->data + size_t(piece.block) * stride, stride, piece.count, x + size_t(row) * k, k, rows,
-                      job.matrix->k, a, BLOCKS * 16);
+      blocks_of<Walk>(job.matrix->data + size_t(piece.block) * stride, stride, piece.count,
+                      {x + size_t(row) * k, k, job.matrix->k}, rows, a);
       finish_any(job, row, rows, piece.block, piece.count, a, BLOCKS * 16);
     }
   });
@@ -211,12 +242,12 @@ void by_panels(Team& team, const Linear& job, const float* x) {
     const Groups groups(piece.rows);
     for (int b = 0; b < piece.count; ++b)
       for (int from = 0; from < m.k; from += PANEL) {
-        const int to = m.k - from < PANEL ? m.k : from + PANEL;
+        const int to = lesser(m.k, from + PANEL);
         const uint8_t* w = widen<Walk>(m.data + size_t(piece.block + b) * stride, from, to, panel);
         for (int g = 0; g < groups.count; ++g) {
           const int first = groups.begin(g), rows = groups.begin(g + 1) - first;
-          tile_for<WalkF32>(rows, 1)(&w, 0, x + size_t(piece.row + first) * k + from, k, to - from,
-                                     a + size_t(first) * 32 + 16 * b, 32, from > 0);
+          tile_for<WalkF32>(rows, 1)(&w, 0, {x + size_t(piece.row + first) * k + from, k, to - from},
+                                     {a + size_t(first) * 32 + 16 * b, 32, from ? ADD : SET}, 1);
         }
       }
     finish_any(job, piece.row, piece.rows, piece.block, piece.count, a, 32);

@@ -7,9 +7,10 @@
 
 struct Table {
   const char* name;
-  Job linear, rmsnorm, embed, attend;
+  Job linear, rmsnorm, embed, attend, choose;
   void (*attend_scratch)(const Attend&, int threads, size_t& shared, size_t& local);
   size_t linear_local;  // floats of scratch of a thread
+  size_t (*choose_scratch)(int threads, int vocabulary);  // bytes
 };
 
 extern const Table generic_table;

@@ -74,4 +74,27 @@ INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
   high16 = {masked_float(a, 240), masked_float(b, 240)};
 }
 
+struct w16 {
+  __m256i lo, hi;
+};
+
+INLINE __m256i load_half(const uint32_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+INLINE void store_half(uint32_t* p, __m256i a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
+INLINE w16 words(uint32_t x) { return {_mm256_set1_epi32(int(x)), _mm256_set1_epi32(int(x))}; }
+INLINE w16 load_words(const uint32_t* p) { return {load_half(p), load_half(p + 8)}; }
+INLINE void store_words(uint32_t* p, w16 a) {
+  store_half(p, a.lo);
+  store_half(p + 8, a.hi);
+}
+INLINE w16 exclusive_or(w16 a, w16 b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+INLINE void multiply_half(__m256i a, __m256i m, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(a, m), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), m);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+INLINE void multiply(w16 a, uint32_t m, w16& high, w16& low) {
+  multiply_half(a.lo, _mm256_set1_epi64x(m), high.lo, low.lo);
+  multiply_half(a.hi, _mm256_set1_epi64x(m), high.hi, low.hi);
+}
+
 }  // namespace

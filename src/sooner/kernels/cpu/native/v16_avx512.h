@@ -55,4 +55,19 @@ INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
   high16 = {_mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(240)))};
 }
 
+struct w16 {
+  __m512i v;
+};
+
+INLINE w16 words(uint32_t x) { return {_mm512_set1_epi32(int(x))}; }
+INLINE w16 load_words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
+INLINE void store_words(uint32_t* p, w16 a) { _mm512_storeu_si512(p, a.v); }
+INLINE w16 exclusive_or(w16 a, w16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
+INLINE void multiply(w16 a, uint32_t m, w16& high, w16& low) {
+  const __m512i wide = _mm512_set1_epi64(m);
+  const __m512i even = _mm512_mul_epu32(a.v, wide), odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), wide);
+  high = {_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
+  low = {_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32))};
+}
+
 }  // namespace

@@ -1,5 +1,5 @@
-// Sixteen float32 lanes in portable C++ (vector extensions of GCC and Clang): what every other v16_*.h must reproduce to the
-// last bit.
+// Sixteen float32 lanes in portable C++ (vector extensions of GCC and Clang): what every other v16_*.h must reproduce
+// to the last bit.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -44,8 +44,8 @@ INLINE v16 min(v16 a, v16 b) { return a < b ? a : b; }
 // Lanes where x >= limit take a, the others b.
 INLINE v16 where_ge(v16 x, v16 limit, v16 a, v16 b) { return x >= limit ? a : b; }
 
-// a * b + c rounded once, on processors that may lack the instruction. The product is exact in double; the sum is rounded to
-// odd there (Boldo and Melquiond 2008), which makes the second rounding harmless.
+// a * b + c rounded once, on processors that may lack the instruction. The product is exact in double; the sum is
+// rounded to odd there (Boldo and Melquiond 2008), which makes the second rounding harmless.
 __attribute__((noinline)) v16 fma(const v16& a, const v16& b, const v16& c) {
   const auto x = __builtin_convertvector(a, Lanes<double>) * __builtin_convertvector(b, Lanes<double>);
   const auto y = __builtin_convertvector(c, Lanes<double>);
@@ -86,6 +86,19 @@ INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
   const auto bytes = load_lanes_of<uint8_t>(p);
   low = __builtin_convertvector(bytes & 15, v16);
   high16 = __builtin_convertvector(bytes & 240, v16);
+}
+
+// Sixteen 32-bit words.
+using w16 = Lanes<uint32_t>;
+
+INLINE w16 words(uint32_t x) { return w16{} + x; }
+INLINE w16 load_words(const uint32_t* p) { return load_lanes_of<uint32_t>(p); }
+INLINE void store_words(uint32_t* p, w16 a) { memcpy(p, &a, sizeof a); }
+INLINE w16 exclusive_or(w16 a, w16 b) { return a ^ b; }
+// The two words of a * m.
+INLINE void multiply(w16 a, uint32_t m, w16& high, w16& low) {
+  high = __builtin_convertvector((__builtin_convertvector(a, Lanes<uint64_t>) * m) >> 32, w16);
+  low = a * m;
 }
 
 }  // namespace

@@ -112,4 +112,33 @@ INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
   high16 = widen_u8(vandq_u8(bytes, vdupq_n_u8(240)));
 }
 
+struct w16 {
+  uint32x4_t q[4];
+};
+
+INLINE w16 words(uint32_t x) {
+  w16 r;
+  QUARTERS r.q[i] = vdupq_n_u32(x);
+  return r;
+}
+INLINE w16 load_words(const uint32_t* p) {
+  w16 r;
+  QUARTERS r.q[i] = vld1q_u32(p + 4 * i);
+  return r;
+}
+INLINE void store_words(uint32_t* p, const w16& a) { QUARTERS vst1q_u32(p + 4 * i, a.q[i]); }
+INLINE w16 exclusive_or(const w16& a, const w16& b) {
+  w16 r;
+  QUARTERS r.q[i] = veorq_u32(a.q[i], b.q[i]);
+  return r;
+}
+INLINE void multiply(const w16& a, uint32_t m, w16& high, w16& low) {
+  QUARTERS {
+    const uint32x4_t first = vreinterpretq_u32_u64(vmull_n_u32(vget_low_u32(a.q[i]), m));
+    const uint32x4_t second = vreinterpretq_u32_u64(vmull_n_u32(vget_high_u32(a.q[i]), m));
+    high.q[i] = vuzp2q_u32(first, second);
+    low.q[i] = vuzp1q_u32(first, second);
+  }
+}
+
 }  // namespace

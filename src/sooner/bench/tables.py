@@ -1,0 +1,221 @@
+"""Results as Markdown tables: on the terminal, in the report and in the README."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sooner.bench.results import Result, latest
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column is text and whose others are numbers."""
+    cells = [list(header), ["---", *["---:"] * (len(header) - 1)], *map(list, rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    padded = [[row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:]))] for row in cells]
+    return "\n".join(f"| {' | '.join(row)} |" for row in padded)
+
+
+def number(value: float | None, digits: int = 1, unit: str = "") -> str:
+    return "none" if value is None else f"{value:.{digits}f}{unit}"
+
+
+def ratio(value: float | None) -> str:
+    return number(value, 2, "x")
+
+
+def span(interval: Sequence[float] | None) -> str:
+    return "none" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
+
+
+def machine_line(machine: Mapping[str, Any]) -> str:
+    generation = f" (family {machine['family']}, model {machine['model']})" if machine.get("family") else ""
+    return (
+        f"{machine['processor']}{generation}, {machine['threads']} of {machine['cores']} cores, "
+        f"{machine['kernels']} kernels ({machine['isa']})"
+    )
+
+
+def cost_title(data: Mapping[str, Any]) -> str:
+    return f"{data['settings']['model']}, weights {weights(data['settings'])}"
+
+
+def weights(settings: Mapping[str, Any]) -> str:
+    """What was asked for, and what that meant where it does not say."""
+    formats = "+".join(settings["formats"])
+    return formats if settings["weights"] == formats else f"{settings['weights']} ({formats})"
+
+
+def cost_table(data: Mapping[str, Any]) -> str:
+    """Milliseconds by rows; the ratio to the floor at the shortest context, longer contexts against that one."""
+    contexts = sorted({entry["context"] for entry in data["passes"]})
+    by_place = {(entry["rows"], entry["context"]): entry for entry in data["passes"]}
+    header = ["rows", "floor ms", f"ms at {contexts[0]} keys", "x floor"]
+    header += [title for context in contexts[1:] for title in (f"ms at {context}", f"x {contexts[0]} keys")]
+
+    def line(rows: int) -> list[str]:
+        short = by_place[rows, contexts[0]]
+        cells = [str(rows), number(short["floor_ms"]), number(short["ms"]), ratio(short["ratio"])]
+        for context in contexts[1:]:
+            ms = by_place[rows, context]["ms"]
+            cells += [number(ms), ratio(ms / short["ms"])]
+        return cells
+
+    return markdown(header, [line(rows) for rows in sorted({entry["rows"] for entry in data["passes"]})])
+
+
+def costs_table(results: Sequence[Result]) -> str:
+    """One line for each model and format: a pass over one row, and every row count's ratio, at the shortest context."""
+    shortest = [_at_shortest(result.data) for result in results]
+    rows = sorted({count for passes in shortest for count in passes})
+
+    def line(title: str, passes: Mapping[int, Mapping[str, Any]]) -> list[str]:
+        first = passes[min(passes)]
+        ratios = [ratio(passes[count]["ratio"]) if count in passes else "none" for count in rows]
+        return [title, number(first["ms"]), *ratios]
+
+    header = ["model, weights", f"ms at {rows[0]}", *map(str, rows)]
+    return markdown(header, [line(cost_title(r.data), passes) for r, passes in zip(results, shortest, strict=True)])
+
+
+def _at_shortest(data: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    """Passes by rows."""
+    context = min(entry["context"] for entry in data["passes"])
+    return {entry["rows"]: entry for entry in data["passes"] if entry["context"] == context}
+
+
+def cost_facts(data: Mapping[str, Any]) -> str:
+    outside, memory, prefill = data["outside"], data["memory"], data["prefill"]
+    return "\n".join(
+        [
+            f"- read bandwidth {number(data['read_gbs'])} GB/s, peak {number(data['peak_gflops'])} GFLOP/s, "
+            f"weights {number(data['weight_bytes'] / 1e6)} MB",
+            f"- outside kernels ({outside['kernels']}): {number(outside['ms'], 2)} of {number(outside['step_ms'])} ms "
+            "in a step at one row",
+            f"- prefill of {prefill['rows']} tokens: {number(prefill['ms'])} ms, "
+            f"{number(100 * prefill['share_of_peak'], 0)}% of peak",
+            f"- resident memory over a bare torch process: {number(memory['over_bare_mb'], 0)} MB, "
+            f"limit {number(memory['limit_mb'], 0)} MB",
+        ]
+    )
+
+
+def drafter_table(data: Mapping[str, Any]) -> str:
+    header = ["drafter", "context", "at most", "proposed", "first ms", "propose ms", "commit ms"]
+    return markdown(
+        header,
+        (
+            [
+                *(str(entry[key]) for key in ("drafter", "context", "draft_tokens")),
+                number(entry["proposed"]),
+                *(number(entry[key], 3) for key in ("first_ms", "ms", "commit_ms")),
+            ]
+            for entry in data["drafters"]
+        ),
+    )
+
+
+def speed_title(data: Mapping[str, Any]) -> str:
+    s = data["settings"]
+    prompts = "" if s["prompts"] == "ours" else f", {s['prompts']}"
+    return f"{s['draft']} ({s['draft_tokens']}), {weights(s)}, T={s['temperature']:g}{prompts}"
+
+
+def speed_table(data: Mapping[str, Any]) -> str:
+    header = ["category", "prompts", "plain tokens/s", "speculative", "speedup", "95% interval", "with prefill"]
+    header += ["tokens a round", "acceptance", "draft / target / rest", "same tokens"]
+
+    def line(name: str, c: Mapping[str, Any]) -> list[str]:
+        share = c["time_share"] or {}
+        return [
+            name,
+            str(c["prompts"]),
+            number(c["plain_tok_s"]),
+            number(c["spec_tok_s"]),
+            ratio(c["speedup"]),
+            span(c["speedup_interval"]),
+            ratio(c["end_to_end_speedup"]),
+            number(c["tokens_per_round"], 2),
+            number(c["acceptance_rate"], 2),
+            " / ".join(f"{100 * part:.0f}%" for part in share.values()) or "none",
+            {True: "yes", False: "NO", None: "by law"}[c["identical"]],
+        ]
+
+    table = markdown(header, [line(name, c) for name, c in data["categories"].items()])
+    return f"{table}\n\nGeometric mean {ratio(data['geomean_speedup'])} ({span(data['geomean_interval'])})."
+
+
+def speedups_table(results: Sequence[Result]) -> str:
+    """One line for each configuration, one column for each category."""
+    names = list(dict.fromkeys(name for result in results for name in result.data["categories"]))
+    return markdown(
+        ["draft (most tokens), weights, temperature", *names, "geometric mean"],
+        (
+            [
+                speed_title(result.data),
+                *(ratio(result.data["categories"].get(name, {}).get("speedup")) for name in names),
+                ratio(result.data["geomean_speedup"]),
+            ]
+            for result in results
+        ),
+    )
+
+
+def peers_table(data: Mapping[str, Any]) -> str:
+    """Engines by speed, with Sooner's best mode over each; then those that did not run, with the reason."""
+    engines = sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"])
+    header = ["engine", "decoding tokens/s", "with prefill", "Sooner's best over it", "same answers as its plain"]
+    table = markdown(
+        header,
+        (
+            [
+                f"{name} {engine['version']}",
+                number(engine["geomean_tok_s"]),
+                number(engine["geomean_end_to_end_tok_s"]),
+                ratio(engine["sooner_over_it"]),
+                f"{engine['same_as_plain']} of {engine['prompts']}",
+            ]
+            for name, engine in engines
+        ),
+    )
+    return "\n".join([table, *(f"\nDid not run: {name} ({why})." for name, why in data["failed"].items())])
+
+
+def readme_block(results: Sequence[Result]) -> str:
+    """What stands between the README's markers: nothing but what results/ says."""
+    parts = [BEGIN]
+    for slug in dict.fromkeys(result.machine for result in results):
+        mine = [result for result in results if result.machine == slug]
+        parts += _machine_block(mine)
+    return "\n\n".join([*parts, END])
+
+
+def _machine_block(results: Sequence[Result]) -> list[str]:
+    parts = [
+        f"Measured on {machine_line(results[-1].data['machine'])}; raw samples in `results/{results[-1].machine}/`."
+    ]
+    if speeds := latest(results, "speed"):
+        parts += [f"Speculative over plain decoding, {_workload(speeds[-1].data)}:", speedups_table(speeds)]
+    for result in latest(results, "peers"):
+        parts += [f"Other engines, {peers_title(result.data)}:", peers_table(result.data)]
+    if costs := latest(results, "cost"):
+        parts += [
+            "A target pass over its floor, the larger of reading and arithmetic, by rows:",
+            costs_table(costs),
+        ]
+    return parts
+
+
+def _workload(data: Mapping[str, Any]) -> str:
+    s = data["settings"]
+    return f"{s['model']}, answers of up to {s['max_tokens']} tokens, decoding alone"
+
+
+def peers_title(data: Mapping[str, Any]) -> str:
+    s = data["settings"]
+    return (
+        f"{s['model']}, the same {s['prompts']} prompts, greedy, up to {s['max_tokens']} tokens, "
+        f"{s['threads']} threads, median of {s['runs']} runs, geometric mean over categories"
+    )

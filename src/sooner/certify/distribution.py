@@ -1,0 +1,200 @@
+"""Part 3: the law of sampled text through the real drafter and engine, enumerated over recorded rows and by chi-square.
+
+A request's first token comes from the pass over its prompt, the next ones from a round of drafted tokens. So the joint
+law of the first three tokens is that of a prompt's row and of the first two positions that a draft can decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sooner.certify.checks import Check, Job, Part
+from sooner.certify.law_cases import LIMIT
+from sooner.certify.laws import Tokens
+from sooner.certify.rows import Rows, TooWideError, record
+from sooner.certify.statistics import fit, sample_size
+from sooner.certify.subject import Subject, run_many
+from sooner.certify.tiny import tiny_subject
+from sooner.certify.watchers import Recorder
+from sooner.draft.protocol import Drafter
+from sooner.types import Request, RoundRecord, Rule, SamplingParams
+
+K = 2
+SAMPLED: tuple[Rule, ...] = ("rejection", "block")
+JOINT = 3
+SHORT_PROMPT = 8  # tokens of a user's prompt: what counts is how many answers there are
+ROADS = {
+    "narrow": SamplingParams(temperature=0.8, top_k=3, top_p=0.95, max_tokens=K + 2, ignore_eos=True),
+    "penalties": SamplingParams(
+        temperature=1.4, top_k=3, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.6,
+        max_tokens=K + 2, ignore_eos=True,
+    ),
+    "top-k": SamplingParams(top_k=4, max_tokens=K + 2, ignore_eos=True),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """distance: the total variation that must be seen on the tiny models. samples: of each rule on the user's model."""
+
+    distance: float
+    samples: int
+    tiny: tuple[tuple[Rule, str, str], ...]  # rule, drafter, road
+
+
+QUICK = Amount(0.12, 64, (("rejection", "model", "narrow"), ("block", "model", "penalties"), ("match", "", "narrow")))
+FULL = Amount(
+    0.04,
+    1000,
+    (
+        ("rejection", "model", "narrow"),
+        ("rejection", "model", "penalties"),
+        ("block", "model", "narrow"),
+        ("block", "model", "penalties"),
+        ("match", "model", "penalties"),
+        ("match", "", "narrow"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One law, and where to sample it: `samples` requests that differ in their seeds alone.
+
+    drafter "" is plain sampling. samples None: as many as seeing a total variation of `distance` takes.
+    """
+
+    where: str
+    subject: Subject
+    rule: Rule
+    drafter: str
+    road: str
+    seed: int
+    samples: int | None = None
+    distance: float = 0.0
+
+    @property
+    def name(self) -> str:
+        how = f"{self.rule} with {self.drafter}" if self.drafter else "plain, seeded"
+        return f"{how}, road {self.road}, {self.where}"
+
+    def check(self) -> list[Check]:
+        drafter = self.subject.drafters[self.drafter] if self.drafter and self.rule != "match" else None
+        params = ROADS[self.road] if self.drafter else replace(ROADS[self.road], max_tokens=JOINT)
+        request = self.subject.request(self.subject.prompts[0], params, self.drafter, K, self.rule)
+        try:
+            rows = record(self.subject, request, drafter)
+        except TooWideError as error:
+            return [Check(self.name, False, str(error))]
+        words: Counter[Tokens] = Counter()
+        accepted: Counter[int] = Counter()
+        if drafter is None:
+            self._sample(request, rows, self.subject.drafters, words, accepted)
+            return [self._joint(rows, words)]
+        recorder = Recorder(drafter, rows)
+        self._sample(request, rows, {drafter.name: recorder}, words, accepted)
+        return [
+            self._enumerated(rows),
+            self._joint(rows, words),
+            self._accepted(rows, accepted),
+            self._same_q(recorder),
+        ]
+
+    def _sample(
+        self,
+        request: Request,
+        rows: Rows,
+        drafters: Mapping[str, Drafter],
+        words: Counter[Tokens],
+        accepted: Counter[int],
+    ) -> None:
+        """Counts what the requests begin with, and how much of their first draft was accepted."""
+        samples = self.samples or sample_size(self.distance, len(rows.words(JOINT)))
+        start = len(request.prompt) + 1
+
+        def trace(record: RoundRecord) -> None:
+            if record.start == start:
+                accepted[record.accepted] += 1
+
+        longest = len(request.prompt) + request.max_tokens
+        engine = self.subject.engine(drafters, longest, trace, prefix_cache=False)
+        requests = (replace(request, id=f"{i}", seed=self.seed + i) for i in range(samples))
+        words.update(tuple(answer.token_ids[:JOINT]) for answer in run_many(engine, requests))
+
+    def _enumerated(self, rows: Rows) -> Check:
+        """The first round's law over the recorded rows, completed by plain sampling, against plain sampling's."""
+        committed: dict[Tokens, float] = defaultdict(float)
+        law = rows.rounds(self.rule, K)
+        for (tokens, _), mass in law.items():
+            committed[tokens] += mass
+        length = K + 2
+        plain, whole = rows.words(length), rows.complete(committed, length)
+        distance = float(0.5 * sum(abs(whole.get(w, 0.0) - plain.get(w, 0.0)) for w in {*whole, *plain}))
+        first = float(sum(mass for (_, accepted), mass in law.items() if accepted))
+        mean = sum(mass * accepted for (_, accepted), mass in law.items())
+        overlap = float(rows.overlap())
+        ok = distance < LIMIT and (self.rule != "rejection" or abs(first - overlap) < LIMIT)
+        text = (
+            f"total variation {distance:.1e} over {len(rows.p)} rows of p and {len(rows.q)} of q; accepts the first "
+            f"token with {first:.4f} (1 - TV is {overlap:.4f}), {mean:.3f} of {K} in all"
+        )
+        figures = self._figures | {
+            "p_rows": len(rows.p), "q_rows": len(rows.q), "total_variation": distance, "limit": LIMIT,
+            "acceptance": first, "one_minus_tv": overlap, "accepted_tokens": mean,
+        }  # fmt: skip
+        return Check(f"{self.name}: recorded rows, enumerated", ok, text, figures)
+
+    def _joint(self, rows: Rows, words: Counter[Tokens]) -> Check:
+        test = fit(words, rows.words(JOINT))
+        return Check(f"{self.name}: first {JOINT} tokens", test.ok, str(test), self._figures | test.figures)
+
+    def _accepted(self, rows: Rows, accepted: Counter[int]) -> Check:
+        law: dict[int, float] = defaultdict(float)
+        for (_, length), mass in rows.rounds(self.rule, K).items():
+            law[length] += mass
+        test = fit(accepted, law)
+        measured = 1 - accepted[0] / max(accepted.total(), 1)
+        text = f"{measured:.4f} of first drafted tokens accepted, {1 - law[0]:.4f} expected; {test}"
+        figures = self._figures | test.figures | {"acceptance": measured, "expected_acceptance": 1 - law[0]}
+        return Check(f"{self.name}: accepted lengths", test.ok, text, figures)
+
+    def _same_q(self, recorder: Recorder) -> Check:
+        exact = self.subject.decoder.kernels.exact_rows
+        text = f"{recorder.compared:,} distributions that came with drafts, largest difference {recorder.largest:.1e}"
+        ok = recorder.compared > 0 and (recorder.largest == 0.0 or not exact)
+        figures = self._figures | {"compared": recorder.compared, "largest_difference": recorder.largest}
+        return Check(f"{self.name}: q as recorded", ok, text, figures)
+
+    @property
+    def _figures(self) -> dict[str, Any]:
+        return {"rule": self.rule, "drafter": self.drafter, "road": self.road, "where": self.where}
+
+
+def distribution(quick: bool, seed: int, subject: Subject | None = None) -> Part:
+    """The tiny models, and where there is one the user's model with every drafter that samples."""
+    amount = QUICK if quick else FULL
+    tiny = tiny_subject()
+    cases = [
+        Case("tiny model", tiny, rule, drafter, road, _first_seed(seed, i), distance=amount.distance)
+        for i, (rule, drafter, road) in enumerate(amount.tiny)
+    ]
+    if subject:
+        short = replace(subject, prompts=[subject.prompts[0][:SHORT_PROMPT]])
+        ways = [(rule, name) for name, drafter in subject.drafters.items() if drafter.samples for rule in SAMPLED]
+        cases += [
+            Case("your model", short, rule, name, "top-k", _first_seed(seed, 100 + i), amount.samples)
+            for i, (rule, name) in enumerate([*ways, ("match", "")])
+        ]
+    question = (
+        "Does sampled text have the law that the target's own distributions give it? First by enumeration of recorded "
+        "rows, then by chi-square over many seeds through the engine."
+    )
+    return Part("distribution", question, [Job(case.name, case.check) for case in cases])
+
+
+def _first_seed(seed: int, case: int) -> int:
+    """Seeds of different cases and runs never meet: a case takes fewer than 2^24, a run fewer than 2^8 cases."""
+    return (seed << 32) + (case << 24)

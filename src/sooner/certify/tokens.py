@@ -1,0 +1,167 @@
+"""Part 2: plain against speculative on the user's model, token for token."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from sooner.certify.checks import Check, Job, Part
+from sooner.certify.divergence import first_divergence, read
+from sooner.certify.subject import Subject, run
+from sooner.engine.stats import Stats
+from sooner.outputs import Completion
+from sooner.types import Request, RoundRecord, Rule, SamplingParams
+
+LENGTHS = 8  # draft lengths 1..8
+ROWS = 8  # of a pass that is compared with as many passes of one row
+SETTINGS = ("greedy", "top-p", "min-p", "penalties", "bias", "stop", "greedy, rejection", "greedy, block")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """tokens of an answer; how many batches of each size, each with the settings rotated by one over the prompts."""
+
+    tokens: int
+    batches: tuple[tuple[int, int], ...]  # size, how many
+    rows: int  # prompts whose rows are read in two shapes
+
+
+QUICK = Amount(16, ((1, 2), (4, 1), (8, 1)), 2)
+FULL = Amount(40, ((1, 8), (4, 4), (8, 8)), 8)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Plain answers are made alone, once each: they are the truth."""
+
+    subject: Subject
+    tokens: int
+    seed: int
+    _plain: dict[tuple[int, str], Completion] = field(default_factory=dict)
+
+    def plain(self, prompt: int, setting: str) -> Completion:
+        if (prompt, setting) not in self._plain:
+            [self._plain[prompt, setting]] = self._run([self.request(prompt, setting)], [])
+        return self._plain[prompt, setting]
+
+    def request(self, prompt: int, setting: str, drafter: str = "", k: int = 0) -> Request:
+        params, rule = self._setting(prompt, setting)
+        return self.subject.request(self.subject.prompts[prompt], params, drafter, k, rule)
+
+    def _setting(self, prompt: int, name: str) -> tuple[SamplingParams, Rule]:
+        """Options and rule. Bias and stop string come from the greedy answer, so that they change it."""
+        sampled = partial(SamplingParams, max_tokens=self.tokens, seed=self.seed)
+        greedy = sampled(temperature=0.0)
+        if name == "stop":
+            text = self.plain(prompt, "greedy").text
+            middle = text[len(text) // 2 : len(text) // 2 + 4]
+            return replace(greedy, stop=(middle,) if middle else ()), "auto"
+        if name == "bias":
+            first = self.plain(prompt, "greedy").token_ids
+            return sampled(temperature=0.9, top_k=40, logit_bias={first[0]: -4.0, first[-1]: 2.0}), "auto"
+        settings: dict[str, tuple[SamplingParams, Rule]] = {
+            "greedy": (greedy, "auto"),
+            "top-p": (sampled(temperature=0.8, top_p=0.9), "auto"),
+            "min-p": (sampled(temperature=1.2, min_p=0.08), "auto"),
+            "penalties": (
+                sampled(temperature=0.7, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.4), "auto",
+            ),
+            "greedy, rejection": (greedy, "rejection"),
+            "greedy, block": (greedy, "block"),
+        }  # fmt: skip
+        return settings[name]
+
+    def _run(self, requests: Sequence[Request], records: list[RoundRecord]) -> list[Completion]:
+        longest = max(len(request.prompt) for request in requests) + self.tokens
+        return run(self.subject.engine(self.subject.drafters, longest, records.append), requests)
+
+    def batch(self, drafter: str, size: int, rotation: int) -> list[Check]:
+        """`size` requests at once, with settings, prompts and draft lengths in turn; each against its plain answer."""
+        names = [SETTINGS[(i + rotation) % len(SETTINGS)] for i in range(size)]
+        shift = 0 if size == LENGTHS else rotation  # the largest batch meets every setting with every draft length
+        prompts = [(i + shift) % len(self.subject.prompts) for i in range(size)]
+        lengths = [(i + shift) % LENGTHS + 1 for i in range(size)]
+        requests = [self.request(p, name, drafter, k) for p, name, k in zip(prompts, names, lengths)]
+        records: list[RoundRecord] = []
+        answers = self._run(requests, records)
+        mine: dict[str, list[RoundRecord]] = defaultdict(list)
+        for record in records:
+            mine[record.request_id].append(record)
+        found = []
+        for p, name, k, request, answer in zip(prompts, names, lengths, requests, answers):
+            difference = self._difference(request, self.plain(p, name), answer, mine[request.id])
+            if difference:
+                found.append({"prompt": p, "setting": name, "draft_tokens": k} | difference)
+        return [self._verdict(drafter, size, rotation, names, answers, found)]
+
+    def _difference(
+        self, request: Request, plain: Completion, answer: Completion, records: Sequence[RoundRecord]
+    ) -> dict[str, object] | None:
+        if answer.stats.drafter_error:
+            return {"kind": "bug", "text": answer.stats.drafter_error}
+        parted = first_divergence(self.subject, request, plain.token_ids, answer.token_ids, records)
+        if parted:
+            return parted.as_dict() | {"text": str(parted)}
+        if (plain.text, plain.finish_reason) != (answer.text, answer.finish_reason):
+            text = f"equal tokens, but {plain.text!r} ({plain.finish_reason}) became {answer.text!r}"
+            return {"kind": "bug", "text": f"{text} ({answer.finish_reason})"}
+        return None
+
+    def _verdict(
+        self,
+        drafter: str,
+        size: int,
+        rotation: int,
+        names: Sequence[str],
+        answers: Sequence[Completion],
+        found: Sequence[dict[str, object]],
+    ) -> Check:
+        stats = Stats()
+        for answer in answers:
+            stats.merge(answer.stats)
+        bugs = [difference for difference in found if difference["kind"] == "bug"]
+        equal = f"{size - len(found)} of {size} answers equal, {stats.output_tokens} tokens"
+        drafting = f"{stats.accepted} of {stats.drafted} drafted tokens accepted"
+        examples = "".join(f"; {difference['text']}" for difference in [*bugs, *found][:1])
+        figures = {
+            "drafter": drafter, "batch": size, "settings": list(names), "tokens": stats.output_tokens,
+            "drafted": stats.drafted, "accepted": stats.accepted, "divergences": list(found),
+        }  # fmt: skip
+        name = f"{drafter}, batch of {size}, {names[0]}" + (" and on" if size > 1 else "")
+        return Check(f"{name} (run {rotation + 1})", not bugs, f"{equal}, {drafting}{examples}", figures)
+
+    def rows(self, prompt: int) -> list[Check]:
+        """The rows of one pass against as many passes of one row: the shapes of verification and of plain decoding."""
+        tokens = [*self.subject.prompts[prompt], *self.plain(prompt, "greedy").token_ids]
+        count = min(ROWS, len(tokens))
+        start = len(tokens) - count + 1
+        together = read(self.subject, tokens[:start], tokens[start:])
+        alone = np.concatenate([read(self.subject, tokens[:end], ()) for end in range(start, len(tokens) + 1)])
+        difference, bound = float(np.abs(together - alone).max()), self.subject.bound
+        margins = np.diff(np.sort(alone)[:, -2:])
+        text = f"largest difference {difference:.2g} in {together.size:,} logits, bound {bound:.2g}"
+        figures = {"difference": difference, "bound": bound, "rows": count, "smallest_margin": float(margins.min())}
+        return [Check(f"prompt {prompt + 1}: {count} rows in one pass and alone", difference <= bound, text, figures)]
+
+
+def tokens(quick: bool, seed: int, subject: Subject) -> Part:
+    amount = QUICK if quick else FULL
+    comparison = Comparison(subject, subject.room(amount.tokens), seed)
+    question = (
+        "Are the tokens of greedy and seeded requests those of plain decoding, for every drafter, draft lengths of 1 "
+        "to 8, alone and in batches? Where not: was it a near-tie of the target, or a bug?"
+    )
+    return Part("tokens", question, list(_jobs(comparison, amount)))
+
+
+def _jobs(comparison: Comparison, amount: Amount) -> Iterator[Job]:
+    for prompt in range(min(amount.rows, len(comparison.subject.prompts))):
+        yield Job("rows of two shapes", partial(comparison.rows, prompt))
+    for drafter in comparison.subject.drafters:
+        for size, count in amount.batches:
+            for rotation in range(count):
+                yield Job(f"{drafter}, batch of {size}", partial(comparison.batch, drafter, size, rotation))

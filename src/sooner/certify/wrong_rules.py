@@ -1,0 +1,127 @@
+"""Nine wrong rules that look right, as patches of the engine's own source. A patch whose text is gone is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sooner.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """`old` must occur in the file exactly once."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, package: Path) -> None:
+        path = package / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise InputError(
+                f"{self.file} has {text.count(self.old)} times {self.old!r}, the control needs it once; "
+                "bring certify/wrong_rules.py up to date with the engine"
+            )
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class WrongRule:
+    name: str
+    patches: Sequence[Patch]
+
+
+CORRECTION = 'return Verdict(tuple(range(node)), draws.choose(residual), "correction")'
+DRAW = "return RoundDraws(source, len(prefix) - index).draft(index, q), q"
+DRAWS = "draws = RoundDraws(source, len(tokens))"
+RESIDUAL = "residual = np.maximum(p - q, 0.0)"
+
+WRONG_RULES = (
+    WrongRule(
+        "p/q acceptance for a deterministic draft",
+        [Patch("draft/model.py", DRAW, "return int(q.argmax()), q")],
+    ),
+    WrongRule(
+        "correction drawn from p instead of the residual",
+        [Patch("verify/rejection.py", CORRECTION, CORRECTION.replace("residual", "p"))],
+    ),
+    WrongRule(
+        "temperature in the ratio but not in the residual",
+        [
+            Patch("engine/judge.py", DRAWS, "draws = RoundDraws(source, len(tokens), road.params.temperature or 1.0)"),
+            Patch("sampling/draws.py", "    start: int\n\n", "    start: int\n    heat: float = 1.0\n\n"),
+            Patch(
+                "verify/rejection.py",
+                RESIDUAL,
+                "hot_p, hot_q = p**draws.heat, q**draws.heat\n"
+                "        residual = np.maximum(hot_p / hot_p.sum() - hot_q / hot_q.sum(), 0.0)",
+            ),
+        ],
+    ),
+    WrongRule(
+        "dropping an already sampled draft token because its q is low",
+        [
+            Patch(
+                "draft/model.py",
+                "        return [Draft.chain(work.tokens, work.probs) for work in works]",
+                "        pairs = [list(zip(w.tokens, w.probs)) for w in works]\n"
+                "        poor = [[i for i, (t, q) in enumerate(p) if q is not None and q[t] < 0.4] for p in pairs]\n"
+                "        keep = [min([*bad, len(pair)]) for bad, pair in zip(poor, pairs)]\n"
+                "        return [Draft.chain(w.tokens[:n], w.probs[:n]) for w, n in zip(works, keep)]",
+            )
+        ],
+    ),
+    WrongRule(
+        "q recorded before top-k and top-p, the draft sampled after",
+        [
+            Patch(
+                "draft/model.py",
+                DRAW,
+                "from dataclasses import replace\n"
+                "    wide = replace(road, params=replace(road.params, top_k=0, top_p=1.0))\n"
+                "    token = RoundDraws(source, len(prefix) - index).draft(index, q)\n"
+                "    return token, wide.probabilities(logits, prefix)",
+            )
+        ],
+    ),
+    WrongRule(
+        "the correction's draw reuses the draft's random stream",
+        [Patch("sampling/draws.py", "Purpose.CORRECT", "Purpose.DRAFT")],
+    ),
+    WrongRule(
+        "an epsilon added to the residual",
+        [Patch("verify/rejection.py", RESIDUAL, RESIDUAL + " + 1e-6")],
+    ),
+    WrongRule(
+        "processors advanced on rejected positions",
+        [
+            Patch("sampling/road.py", "import dataclass\n", "import dataclass, field\n"),
+            Patch(
+                "sampling/road.py",
+                "    bad_words: tuple[tuple[int, ...], ...] = ()\n",
+                "    bad_words: tuple[tuple[int, ...], ...] = ()\n"
+                "    history: list[int] = field(default_factory=list, init=False, compare=False)\n",
+            ),
+            Patch(
+                "sampling/road.py",
+                "        row = logits.copy()\n",
+                "        row = logits.copy()\n"
+                "        self.history.extend(prefix[len(self.history) :])\n"
+                "        prefix = self.history\n",
+            ),
+        ],
+    ),
+    WrongRule(
+        "noise of block keyed by position, so that rounds share it",
+        [
+            Patch(
+                "sampling/draws.py",
+                "self.source.below(Purpose.ACCEPT, self.start, index, probability)",
+                "self.source.below(Purpose.ACCEPT, 0, self.start + index, probability)",
+            )
+        ],
+    ),
+)

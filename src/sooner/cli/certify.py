@@ -1,0 +1,168 @@
+"""`sooner certify`: proves on the user's own model that speculation changes nothing, or shows where it does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sooner.cli import options
+from sooner.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+    from sooner.certify.checks import Part
+    from sooner.certify.report import Report
+    from sooner.certify.subject import Subject
+
+PARTS = ("laws", "tokens", "distribution", "speed", "controls")
+WITHOUT_A_MODEL = {"laws", "distribution", "controls"}
+
+
+def certify(
+    model: Annotated[str | None, typer.Argument(help="smollm2, a .gguf file, or a Hugging Face folder")] = None,
+    draft: options.Draft = None,
+    prompts: Annotated[
+        Path | None, typer.Option(help=".jsonl with prompt, messages or turns a line [default: our own]")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="fewer tokens and samples: a minute")] = False,
+    only: Annotated[str | None, typer.Option(help="parts, comma-separated: " + ", ".join(PARTS))] = None,
+    controls: Annotated[bool, typer.Option("--controls", help="also prove that nine wrong rules are caught")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything that is random here")] = 0,
+    endpoint: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server to test")] = None,
+    against: Annotated[str | None, typer.Option(help="URL of the same model's server without speculation")] = None,
+    requests: Annotated[int, typer.Option(min=1, help="sampled requests to each server")] = 200,
+    report: Annotated[Path | None, typer.Option(help="write a readable HTML page to this file")] = None,
+    weights: options.Weights = "auto",
+    kernels: options.Kernels = "auto",
+    device: options.Device = "cpu",
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Test exactness: laws by enumeration, tokens, distributions, speed invariants; or compare two servers."""
+    settings: dict[str, Any] = {"command": "sooner " + " ".join(sys.argv[1:]), "seed": seed, "quick": quick}
+    if endpoint or against:
+        parts = endpoint_parts(endpoint, against, model, prompts, requests)
+    else:
+        names = chosen(only, controls)
+        load = {"weights": weights, "kernels": kernels, "device": device, "threads": threads}
+        if not model and (needy := [name for name in names if name not in WITHOUT_A_MODEL]):
+            raise InputError(f"part {needy[0]} needs a MODEL; give one, or choose --only laws,distribution")
+        subject = open_subject(model, draft, prompts, load, settings) if model else None
+        parts = own_parts(names, quick, seed, subject)
+    finished = play(parts, settings)
+    if report:
+        write(report, finished.as_html())
+    print(json.dumps(finished.as_dict()) if as_json else finished.line)
+    if not finished.ok:
+        raise typer.Exit(1)
+
+
+def chosen(only: str | None, controls: bool) -> list[str]:
+    names = only.split(",") if only else [name for name in PARTS if name != "controls"]
+    if unknown := [name for name in names if name not in PARTS]:
+        raise InputError(f"--only {unknown[0]!r} is not a part; there are {', '.join(PARTS)}")
+    return [*names, "controls"] if controls and "controls" not in names else names
+
+
+def open_subject(
+    model: str, draft: str | None, prompts: Path | None, load: dict[str, Any], settings: dict[str, Any]
+) -> Subject:
+    if not draft:
+        raise InputError("certify compares with plain decoding and needs a draft; add --draft suffix")
+    from sooner.bench.workloads import load_prompts, select
+    from sooner.certify.subject import BATCH, Subject
+    from sooner.llm import LLM
+
+    asked = load_prompts(prompts) if prompts else select(load_prompts(None), [], 1)
+    note(f"loading {model}")
+    llm = LLM(model, draft=draft, max_sequences=BATCH, **load)
+    subject = Subject.of(llm, [prompt.token_ids(llm.tokenizer) for prompt in asked[:BATCH]])
+    kernels = llm.decoder.kernels
+    settings |= {
+        "model": model, "drafters": draft, "kernels": kernels.name, "weights": llm.decoder.head.format,
+        "rows have equal bits in all passes": "yes" if kernels.exact_rows else f"no, bound {subject.bound} in logits",
+        "prompts": f"{len(subject.prompts)} of {prompts.name if prompts else 'our own'}",
+    }  # fmt: skip
+    return subject
+
+
+def own_parts(names: list[str], quick: bool, seed: int, subject: Subject | None) -> Iterator[Part]:
+    """Each part is made when its turn comes."""
+    from sooner.certify.controls import controls
+    from sooner.certify.distribution import distribution
+    from sooner.certify.law_cases import laws
+    from sooner.certify.speed import speed
+    from sooner.certify.tokens import tokens
+
+    for name in names:
+        if name == "laws":
+            yield laws(quick)
+        elif name == "distribution":
+            yield distribution(quick, seed, subject)
+        elif name == "controls":
+            yield controls(seed)
+        elif subject and name == "tokens":
+            yield tokens(quick, seed, subject)
+        elif subject and name == "speed":
+            yield speed(quick, seed, subject)
+
+
+def endpoint_parts(
+    endpoint: str | None, against: str | None, model: str | None, prompts: Path | None, requests: int
+) -> Iterator[Part]:
+    from sooner.bench.workloads import load_prompts, select
+    from sooner.certify.client import Server
+    from sooner.certify.endpoints import endpoints
+
+    if not endpoint or not against:
+        raise InputError("two servers are compared: give both --endpoint URL and --against URL")
+    if model:
+        raise InputError(f"MODEL {model!r} and --endpoint do not go together; leave one out")
+    asked = load_prompts(prompts) if prompts else select(load_prompts(None), [], 1)
+    texts = [str(prompt.messages[-1]["content"]) for prompt in asked]
+    yield endpoints(Server.at(endpoint), Server.at(against), texts, requests)
+
+
+def play(parts: Iterable[Part], settings: dict[str, Any]) -> Report:
+    """Runs the parts under a progress bar on standard error, and says a line for each."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from sooner.certify.checks import run_part
+    from sooner.certify.report import Report
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+    outcomes = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        for part in parts:
+            bar = progress.add_task(part.name, total=len(part.jobs), completed=-1)
+
+            def tick(job: str, part: Part = part, bar: TaskID = bar) -> None:
+                progress.update(bar, advance=1, description=f"{part.name}: {job}")
+
+            outcome = run_part(part, tick)
+            progress.remove_task(bar)
+            outcomes.append(outcome)
+            console.print(str(outcome), markup=False)
+            for check in outcome.failed:
+                console.print(f"  {check.name}: {check.text}", markup=False)
+    return Report(settings, outcomes)
+
+
+def write(path: Path, page: str) -> None:
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write the report to {path}: {error}; give another place with --report") from error
+    note(f"wrote {path}")
+
+
+def note(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,158 @@
+"""From a checkpoint's tensors to a decoder: each matrix is converted, packed for the kernels and let go, one by one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sooner.kernels.formats import Stored, concatenate, convert, dequantise, exactly, store
+from sooner.kernels.interface import Heads, Kernels, Norm, Packed
+from sooner.models.config import ModelConfig
+from sooner.models.decoder import Decoder, Layer, Projection
+from sooner.models.feed import Dense, Mixture
+from sooner.models.rope import Rope
+
+Progress = Callable[[int, int], None]  # bytes of the file's weights that are packed, of how many
+
+
+def build_decoder(
+    config: ModelConfig,
+    tensors: dict[str, Stored],
+    kernels: Kernels[Any],
+    device: torch.device | str = "cpu",
+    weights: str = "auto",
+    progress: Progress | None = None,
+) -> Decoder:
+    """Packs `tensors` (canonical names, see weights/names.py) for `kernels`, emptying the dict as it goes.
+
+    weights: the format that matrices are kept in (`formats.KINDS`); norms and biases stay float32, and routers as they
+    are. progress is called before each tensor is packed.
+    """
+    if weights == "auto":
+        _warn_of_expansion(tensors.values(), kernels)
+    return _Builder(config, tensors, kernels, torch.device(device), weights, progress).decoder()
+
+
+def _warn_of_expansion(tensors: Iterable[Stored], kernels: Kernels[Any]) -> None:
+    """Tells what it costs to keep formats that the kernels lack: their numbers stay exact, in more bytes."""
+    wide = [stored for stored in tensors if stored.format not in kernels.formats and stored.format != "q5_0"]
+    if wide:
+        names = ", ".join(sorted({stored.format for stored in wide}))
+        have, need = sum(stored.nbytes for stored in wide) / 1e9, sum(4 * prod(stored.shape) for stored in wide) / 1e9
+        warnings.warn(
+            f"weights in {names} take {need:.2f} GB instead of {have:.2f}: the {kernels.name} kernels keep them in "
+            "float32 so that no number changes; --weights q8 or q4 rounds them to less",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+class _Builder:
+    def __init__(
+        self,
+        config: ModelConfig,
+        tensors: dict[str, Stored],
+        kernels: Kernels[Any],
+        device: torch.device,
+        weights: str,
+        progress: Progress | None,
+    ) -> None:
+        self._config = config
+        self._tensors = tensors
+        self._kernels = kernels
+        self._device = device
+        self._weights = weights
+        self._progress = progress
+        self._total = sum(stored.nbytes for stored in tensors.values())
+        self._done = 0
+        self._ropes: dict[Rope | None, tuple[Tensor | None, Tensor | None]] = {None: (None, None)}
+
+    def decoder(self) -> Decoder:
+        embed = self._pack("embed", sensitive=True)
+        layers = tuple(self._layer(i) for i in range(self._config.layers))
+        head = embed if self._config.tied else self._pack("head", sensitive=True)
+        return Decoder(self._config, self._kernels, embed, layers, self._norm("norm"), head, self._device)
+
+    def _take(self, name: str) -> Stored:
+        stored = self._tensors.pop(name)
+        self._done += stored.nbytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+        return stored
+
+    def _vector(self, name: str) -> Tensor:
+        return dequantise(self._take(name)).to(self._device)
+
+    def _norm(self, name: str) -> Norm:
+        return Norm(self._vector(name), self._config.norm_eps)
+
+    def _matrix(self, name: str, sensitive: bool = False) -> Stored:
+        return exactly(convert(self._take(name), self._weights, sensitive), self._kernels.formats)
+
+    def _pack(self, name: str, sensitive: bool = False) -> Packed:
+        bias = self._vector(f"{name}_bias") if f"{name}_bias" in self._tensors else None
+        packed: Packed = self._kernels.pack(self._matrix(name, sensitive), bias)
+        return packed
+
+    def _layer(self, i: int) -> Layer:
+        at = f"layers.{i}."
+        norms = {
+            name: self._norm(at + name) if name in self._config.norms else None
+            for name in ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm")
+        }
+        qkv, heads = self._projections(at), self._heads(i)
+        return Layer(qkv=qkv, heads=heads, out=self._pack(at + "o"), mlp=self._feed(at), **norms)
+
+    def _projections(self, at: str) -> tuple[Projection, ...]:
+        """Query, key and value in one product where their formats agree; apart where each is normed as a whole."""
+        if self._config.qk_norm == "width":
+            norms = (self._norm(at + "q_norm"), self._norm(at + "k_norm"), None)
+            return tuple(Projection(self._pack(at + name), norm) for name, norm in zip("qkv", norms))
+        parts = [(name, self._matrix(at + name)) for name in "qkv"]
+        groups = [list(group) for _, group in groupby(parts, lambda part: part[1].format)]
+        return tuple(Projection(self._joined(at, group)) for group in groups)
+
+    def _joined(self, at: str, parts: Sequence[tuple[str, Stored]]) -> Packed:
+        bias = None
+        if any(name in self._config.biases for name, _ in parts):
+            bias = torch.cat([self._bias(f"{at}{name}_bias", matrix.shape[0]) for name, matrix in parts])
+        packed: Packed = self._kernels.pack(concatenate([matrix for _, matrix in parts]), bias)
+        return packed
+
+    def _bias(self, name: str, outputs: int) -> Tensor:
+        return self._vector(name) if name in self._tensors else torch.zeros(outputs, device=self._device)
+
+    def _heads(self, i: int) -> Heads:
+        c = self._config
+        rope, window = c.attention[i].rope, c.attention[i].window
+        if rope is not None and rope not in self._ropes:
+            cos, sin = rope.tables(c.context)
+            self._ropes[rope] = cos.to(self._device), sin.to(self._device)
+        norms = [self._norm(f"layers.{i}.{x}_norm") if c.qk_norm == "head" else None for x in "qk"]
+        scale = c.head_size**-0.5 if c.attention_scale is None else c.attention_scale
+        return Heads(c.heads, c.kv_heads, c.head_size, scale, *self._ropes[rope], window, c.attention_softcap, *norms)
+
+    def _feed(self, at: str) -> Dense | Mixture:
+        experts = self._config.experts
+        if experts is None:
+            return self._dense(at)
+        dense = tuple(self._dense(f"{at}experts.{e}.") for e in range(experts.count))
+        router = self._kernels.pack(exactly(self._take(at + "router"), self._kernels.formats))
+        return Mixture(router, dense, experts.used, experts.renormalise)
+
+    def _dense(self, at: str) -> Dense:
+        gate, up = _alike(self._matrix(at + "gate"), self._matrix(at + "up"))
+        return Dense(self._kernels.pack_gated(gate, up), self._pack(at + "down"))
+
+
+def _alike(*parts: Stored) -> list[Stored]:
+    """Matrices that share a product: as they are where they have one format, else all in float32."""
+    if len({part.format for part in parts}) == 1:
+        return list(parts)
+    return [store(dequantise(part)) for part in parts]
