@@ -25,10 +25,10 @@ demo: $(INSTALLED)
 		--prompt "Explain in three sentences why the sky is blue." --file examples/edit.txt
 
 test: $(INSTALLED)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 quick: $(INSTALLED)
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
-from sooner.draft.protocol import Ask
-from sooner.types import Request, SamplingParams, Speculation
+from sooner.draft.protocol import Ask, Drafter
+from sooner.types import Request, Rule, SamplingParams, Speculation
 from tests.support.drafters import SamplingDrafter, Stateless
 from tests.support.engines import VOCABULARY, Answer, engine, request, run, tiny_decoder
 
@@ -75,7 +75,7 @@ class Fuzz(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.guesser = Guesser()
-        drafters = {
+        drafters: dict[str, Drafter] = {
             "guesser": self.guesser,
             "model": ModelDrafter("model", tiny_decoder(9, 1), VOCABULARY, 2 * PAGES),
             "target": ModelDrafter("target", TARGET, VOCABULARY, 2 * PAGES),
@@ -100,11 +100,11 @@ class Fuzz(RuleBasedStateMachine):
         sample=st.integers(0, 3),
     )
     def add(
-        self, prompt: list[int], chosen: dict[str, Any], length: int, drafter: str, k: int, verify: Any, sample: int
+        self, prompt: list[int], chosen: dict[str, Any], length: int, drafter: str, k: int, verify: Rule, sample: int
     ) -> None:
         chosen["min_tokens"] = min(chosen.get("min_tokens", 0), length)
         params = SamplingParams(max_tokens=length, **chosen)
-        how = verify if params.greedy else "match"  # the other rules keep a law, not the tokens of a seed
+        how: Rule = verify if params.greedy else "match"  # the other rules keep a law, not the tokens of a seed
         one = request(prompt, params, drafter, k, how, sample=sample, eos=frozenset({EOS}))
         self.wanted[one.id] = self.truth(one)
         self.guesser.answers[one.id] = self.wanted[one.id].tokens
@@ -162,7 +162,7 @@ class Fuzz(RuleBasedStateMachine):
 def test_random_drafts_aborts_stop_rules_and_settings_give_plain_answers() -> None:
     Fuzz.rounds = Fuzz.finished = 0
     how = settings(
-        max_examples=25,
+        max_examples=40,
         stateful_step_count=50,
         deadline=None,
         derandomize=True,

@@ -1,4 +1,7 @@
-"""Logits agree with transformers to 1e-4 in float32: one full pass, token by token with the cache, in chunks."""
+"""Logits in float32 agree to 1e-4 with transformers' exact ones: a full pass, token by token, in chunks.
+
+transformers computes in float64 here: in float32 it is itself nearly 1e-4 away from that on SmolLM2.
+"""
 
 from pathlib import Path
 

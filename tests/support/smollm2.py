@@ -49,8 +49,8 @@ def chat_ids(prompt: str) -> tuple[int, ...]:
 
 @cache
 def reference() -> Any:
-    """transformers' model, float32, from the same GGUF file."""
+    """transformers' model from the same GGUF file, computing in float64."""
     from transformers import AutoModelForCausalLM
 
     path = checkpoint().path
-    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32).double().eval()

@@ -39,7 +39,10 @@ class TooWideError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """p[prefix] and q[prefix], float64 [V]. q begins after the first token: a pass over a prompt drafts nothing."""
+    """p[prefix] and q[prefix], float64 [V].
+
+    q begins after the first token, as a pass over a prompt drafts nothing, and lacks prefixes where the drafter declines.
+    """
 
     p: Mapping[Tokens, Distribution]
     q: Mapping[Tokens, Distribution]
@@ -70,16 +73,17 @@ class Rows:
 
     def _round(self, rule: Rule, k: int, start: Tokens, source: Enumerator) -> tuple[Tokens, int]:
         draws, tokens = RoundDraws(source, len(start)), start
-        for index in range(k):
-            tokens = (*tokens, draws.draft(index, self.q[tokens]))
+        while tokens in self.q and len(tokens) < len(start) + k:
+            tokens = (*tokens, draws.draft(len(tokens) - len(start), self.q[tokens]))
         drafted = tokens[len(start) :]
-        draft = Draft.chain(drafted, [self.q[start + drafted[:i]] for i in range(k)])
+        draft = Draft.chain(drafted, [self.q[start + drafted[:i]] for i in range(len(drafted))])
         verdict = STOCHASTIC[rule](draft, lambda node: self.p[start + drafted[: node + 1]], draws)
         return tuple(verdict.tokens(draft)), len(verdict.path)
 
     def overlap(self) -> float:
         """1 - TV of the first drafted position, averaged over the token before it: what `rejection` accepts there."""
-        return sum(mass * acceptance_rate(self.p[first], self.q[first]) for first, mass in self.words(1).items())
+        firsts = [(first, mass) for first, mass in self.words(1).items() if first in self.q]
+        return sum(mass * acceptance_rate(self.p[first], self.q[first]) for first, mass in firsts)
 
 
 def support(row: Distribution) -> list[int]:
@@ -99,21 +103,17 @@ def record(subject: Subject, request: Request, drafter: Drafter | None = None) -
     for depth in range(request.max_tokens):
         p |= zip(level, target.read(level), strict=True)
         if drafter and 1 <= depth < request.max_tokens - 1:
-            q |= zip(level, proposals(drafter, request, level), strict=True)
+            q |= {word: row for word, row in zip(level, proposals(drafter, request, level)) if row is not None}
         following = {w: sorted({*support(p[w]), *(support(q[w]) if w in q else ())}) for w in level}
         level = [(*word, token) for word, tokens in following.items() for token in tokens]
     return Rows(p, q)
 
 
-def proposals(drafter: Drafter, request: Request, words: Sequence[Tokens]) -> list[Distribution]:
+def proposals(drafter: Drafter, request: Request, words: Sequence[Tokens]) -> list[Distribution | None]:
     """What the drafter samples from after each word: it is asked for one token, in sequences of their own."""
     asks = [Ask(next(_keys), request, Ledger([*request.prompt, *w], len(request.prompt)), 1, "block") for w in words]
     drafts = [draft for chunk in _chunks(asks) for draft in _asked(drafter, chunk)]
-    found = [draft.probs[0] for draft in drafts if len(draft)]
-    rows = [q for q in found if q is not None]
-    if len(rows) != len(words):
-        raise TooWideError(f"drafter {drafter.name!r} gave no distribution for {len(words) - len(rows)} of its tokens")
-    return rows
+    return [draft.probs[0] if len(draft) else None for draft in drafts]
 
 
 def _asked(drafter: Drafter, asks: Sequence[Ask]) -> list[Draft]:

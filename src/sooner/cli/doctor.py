@@ -25,6 +25,7 @@ def gather() -> dict[str, Any]:
     import torch
 
     import sooner
+    from sooner.kernels import usable_cores
     from sooner.models.locate import installed_models
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -34,11 +35,18 @@ def gather() -> dict[str, Any]:
         "torch": torch.__version__,
         "machine": f"{platform.machine()}, {processor()}",
         "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
+        "threads": usable_cores(),
         "cuda devices": ", ".join(cuda) or "none",
-        "kernels": "torch",
+        "kernels": kernels_line(),
         "models": ", ".join(f"{name} ({path})" for name, path in installed_models()) or "none; run `make install`",
     }
+
+
+def kernels_line() -> str:
+    from sooner.kernels import cpu
+
+    missing = cpu.unavailable()
+    return f"torch, which is slower ({missing})" if missing else f"cpu, {cpu.isa()}"
 
 
 def processor() -> str:

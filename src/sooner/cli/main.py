@@ -26,11 +26,6 @@ app.command()(doctor)
 app.add_typer(bench.app, name="bench")
 
 
-@app.callback()
-def _root() -> None:
-    """Keeps the command name required even while there is only one command."""
-
-
 def main() -> None:
     """Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted."""
     sys.path.insert(0, "")  # a drafter of the user's own may lie in the folder where the command runs

@@ -1,84 +1,93 @@
-"""Builds a tokenizer from the vocabulary in a GGUF file's metadata: byte-level BPE (Sennrich et al. 2016).
-
-GGUF names the pre-tokenizer instead of describing it; the table below says what each name means, in the words of the
-original tokenizer.json files.
-"""
+"""Builds a tokenizer from the vocabulary in a GGUF file's metadata: byte-level BPE (Sennrich et al. 2016), or
+SentencePiece's BPE with its scores turned into merges (Kudo and Richardson 2018)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
 from sooner.errors import ModelError
+from sooner.models.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from sooner.weights.files import shorten
 
-NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's token types that matter here
-
-
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
-    """What a name in `tokenizer.ggml.pre` stands for. `bos`: begins with it when the file does not say."""
-
-    build: Callable[[], pre_tokenizers.PreTokenizer]
-    normalizer: Callable[[], normalizers.Normalizer] | None = None
-    ignore_merges: bool = False  # a piece that is a token as a whole is taken as such
-    bos: bool = False
-
-
-def _byte_level() -> pre_tokenizers.PreTokenizer:
-    """GPT-2's own pattern."""
-    return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-
-
-def _digits() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _byte_level()])
-
-
-def _pattern(digits: str) -> Callable[[], pre_tokenizers.PreTokenizer]:
-    """The pattern of cl100k, which Llama 3 and Qwen 2 share but for the digits taken together."""
-    pattern = (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|" + digits + r"| ?[^\s\p{L}\p{N}]+[\r\n]*"
-        r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-
-    def build() -> pre_tokenizers.PreTokenizer:
-        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
-        return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-
-    return build
-
-
-PRE_TOKENIZERS: dict[str, PreTokenizer] = {
-    "smollm": PreTokenizer(_digits),
-    "gpt-2": PreTokenizer(_byte_level),
-    "llama-bpe": PreTokenizer(_pattern(r"\p{N}{1,3}"), ignore_merges=True, bos=True),
-    "qwen2": PreTokenizer(_pattern(r"\p{N}"), normalizer=normalizers.NFC),
-}
+# llama.cpp's token types
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+SPACE = "\u2581"  # SentencePiece writes it for a space
+MOST_CUTS = 1 << 22  # of SentencePiece tokens into two; the largest vocabularies have half as many
+MOST_PIECE = 256  # characters of one
 
 
 def build_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """Raises ModelError, naming the kind of tokenizer, when it is not one of the table."""
     kind = metadata.get("tokenizer.ggml.model")
-    if not isinstance(kind, str) or kind != "gpt2":
-        raise ModelError(
-            f"tokenizer.ggml.model is {shorten(kind)}, which is not supported; supported: 'gpt2' (byte-level BPE)"
-        )
-    pre = _pre_tokenizer(metadata.get("tokenizer.ggml.pre"))
+    if not isinstance(kind, str) or kind not in _KINDS:
+        supported = ", ".join(map(repr, _KINDS))
+        raise ModelError(f"tokenizer.ggml.model is {shorten(kind)}, which is not supported; supported: {supported}")
     tokens = _strings(metadata, "tokenizer.ggml.tokens")
     kinds = _kinds(metadata, len(tokens))
+    backend, bos = _KINDS[kind](metadata, tokens, kinds)
+    _add_tokens(backend, tokens, kinds, _strips(metadata, kind))
+    _add_ends(backend, tokens, metadata, bos)
+    return backend
+
+
+def _byte_level(metadata: Mapping[str, Any], tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Tokenizer, bool]:
+    """The tokenizer, and whether a text begins with bos when the file does not say."""
+    pre = _pre_tokenizer(metadata.get("tokenizer.ggml.pre", "default"))
     merges = _strings(metadata, "tokenizer.ggml.merges")
-    backend = Tokenizer(_bpe(_vocabulary(tokens, kinds), merges, pre.ignore_merges))
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    backend = Tokenizer(_bpe(_vocabulary(tokens, kinds), pairs, ignore_merges=pre.ignore_merges))
     backend.pre_tokenizer = pre.build()
     if pre.normalizer is not None:
         backend.normalizer = pre.normalizer()
     backend.decoder = decoders.ByteLevel()
-    _add_tokens(backend, tokens, kinds)
-    _add_ends(backend, tokens, metadata, pre)
-    return backend
+    return backend, pre.bos
+
+
+def _sentencepiece(metadata: Mapping[str, Any], tokens: Sequence[str], kinds: Sequence[int]) -> tuple[Tokenizer, bool]:
+    """As `_byte_level`. A space comes before each stretch of text between special tokens, unless the file says not."""
+    if metadata.get("tokenizer.ggml.remove_extra_whitespaces"):
+        raise ModelError("tokenizer.ggml.remove_extra_whitespaces is true, which is not supported; supported: false")
+    prefix = _flag(metadata, "tokenizer.ggml.add_space_prefix", True)
+    unknown = next((token for token, kind in zip(tokens, kinds, strict=True) if kind == UNKNOWN), None)
+    merges = _merges(tokens, kinds, _scores(metadata, len(tokens)))
+    model = _bpe(_vocabulary(tokens, kinds), merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    backend = Tokenizer(model)
+    spaces = [normalizers.Replace(" ", SPACE)]
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), *spaces] if prefix else spaces)
+    text = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    backend.decoder = decoders.Sequence([*text, decoders.Strip(" ", 1, 0)] if prefix else text)
+    return backend, True
+
+
+_KINDS = {"gpt2": _byte_level, "llama": _sentencepiece}
+
+
+def _merges(tokens: Sequence[str], kinds: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
+    """SentencePiece merges the two neighbours whose union has the best score. As a list: every way to cut an ordinary
+    token into two, the best token first, and for one token the cut with the longest left part."""
+    ordinary = {token: score for token, kind, score in zip(tokens, kinds, scores, strict=True) if kind == NORMAL}
+    longest, total = max(map(len, ordinary), default=0), sum(map(len, ordinary))
+    if longest > MOST_PIECE or total > MOST_CUTS:
+        sizes = f"{total} characters, {longest} in the longest token"
+        raise ModelError(f"the vocabulary has {sizes}; at most {MOST_CUTS} and {MOST_PIECE} are read")
+    cuts = [
+        (score, at, token[:at], token[at:])
+        for token, score in ordinary.items()
+        for at in range(1, len(token))
+        if token[:at] in ordinary and token[at:] in ordinary
+    ]
+    return [(left, right) for _, _, left, right in sorted(cuts, key=lambda cut: cut[:2], reverse=True)]
+
+
+def _scores(metadata: Mapping[str, Any], count: int) -> list[float]:
+    scores = metadata.get("tokenizer.ggml.scores")
+    if not isinstance(scores, np.ndarray) or len(scores) != count or not np.isfinite(scores).all():
+        raise ModelError(f"tokenizer.ggml.scores is {shorten(scores)}, must be a number for each of {count} tokens")
+    return [float(score) for score in scores]
 
 
 def _pre_tokenizer(name: object) -> PreTokenizer:
@@ -105,10 +114,9 @@ def _kinds(metadata: Mapping[str, Any], count: int) -> list[int]:
     return [int(kind) for kind in kinds]
 
 
-def _bpe(vocabulary: Mapping[str, int], merges: Sequence[str], ignore_merges: bool) -> models.BPE:
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+def _bpe(vocabulary: dict[str, int], merges: list[tuple[str, str]], **options: Any) -> models.BPE:
     try:
-        return models.BPE(vocab=dict(vocabulary), merges=pairs, ignore_merges=ignore_merges)
+        return models.BPE(vocab=vocabulary, merges=merges, **options)
     except Exception as error:  # the library raises bare Exception
         raise ModelError(f"the merges do not fit the vocabulary: {error}") from None
 
@@ -123,16 +131,24 @@ def _vocabulary(tokens: Sequence[str], kinds: Sequence[int]) -> dict[str, int]:
     return vocabulary
 
 
-def _add_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int]) -> None:
+def _strips(metadata: Mapping[str, Any], kind: str) -> bool:
+    """Phi-3's marks of a turn swallow the white space after them; its GGUF files do not say so."""
+    return kind == "llama" and metadata.get("general.architecture") == "phi3"
+
+
+def _add_tokens(backend: Tokenizer, tokens: Sequence[str], kinds: Sequence[int], strip: bool) -> None:
     """Control tokens become special; user-defined ones are found in text before merging, but shown."""
-    for kind, add in ((CONTROL, backend.add_special_tokens), (USER_DEFINED, backend.add_tokens)):
-        names = [token for token, its_kind in zip(tokens, kinds, strict=True) if its_kind == kind]
-        add([AddedToken(name, normalized=False, special=kind == CONTROL) for name in names])
+    whole = ("<unk>", "<s>", "<|endoftext|>")
+    for sought, add in (((CONTROL, UNKNOWN), backend.add_special_tokens), ((USER_DEFINED,), backend.add_tokens)):
+        names = [token for token, kind in zip(tokens, kinds, strict=True) if kind in sought]
+        special = CONTROL in sought
+        rstrip = {name for name in names if strip and special and name not in whole}
+        add([AddedToken(name, normalized=False, special=special, rstrip=name in rstrip) for name in names])
 
 
-def _add_ends(backend: Tokenizer, tokens: Sequence[str], metadata: Mapping[str, Any], pre: PreTokenizer) -> None:
+def _add_ends(backend: Tokenizer, tokens: Sequence[str], metadata: Mapping[str, Any], bos: bool) -> None:
     """What `encode` puts around a text: bos, eos, or nothing."""
-    before = [_end(metadata, "bos", tokens)] if _flag(metadata, "tokenizer.ggml.add_bos_token", pre.bos) else []
+    before = [_end(metadata, "bos", tokens)] if _flag(metadata, "tokenizer.ggml.add_bos_token", bos) else []
     after = [_end(metadata, "eos", tokens)] if _flag(metadata, "tokenizer.ggml.add_eos_token", False) else []
     if before or after:
         single = [*(token for token, _ in before), "$A", *(token for token, _ in after)]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import tokenizers
 
 from sooner.errors import InputError, ModelError
 from sooner.models.chat import ChatTemplate, Message
-from sooner.models.gguf_tokenizer import build_tokenizer
+from sooner.models.gguf_tokenizer import SPACE, build_tokenizer
 from sooner.weights.files import read_json, read_text
 
 TOKENIZER_BYTES = 64 << 20
@@ -26,7 +28,7 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, template: ChatTemplate | None) -> None:
         backend.no_truncation()
         backend.no_padding()
-        _check_decoder(backend)
+        self._spelling = _spelling(backend)
         self._backend = backend
         self._template = template
 
@@ -58,7 +60,9 @@ class Tokenizer:
             raise InputError(f"the text {text[:40]!r}... is not valid Unicode; remove the lone surrogates") from None
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        return str(self._backend.decode(list(ids), skip_special_tokens=skip_special))
+        """A text from its beginning. A malformed part of UTF-8 shows as one U+FFFD."""
+        text = b"".join(self.token_bytes(token, skip_special) for token in ids).decode(errors="replace")
+        return text.removeprefix(" ") if self._spelling.prefix else text
 
     @property
     def has_chat_template(self) -> bool:
@@ -76,7 +80,7 @@ class Tokenizer:
         known = self._backend.get_vocab(with_added_tokens=True)
         tokens: list[str | None] = [None] * (1 + max(known.values(), default=-1))
         for token, index in known.items():
-            tokens[index] = token
+            tokens[index] = self._spelling.common(token)
         return tokens
 
     @property
@@ -90,14 +94,11 @@ class Tokenizer:
         return frozenset(i for i, token in self._backend.get_added_tokens_decoder().items() if token.special)
 
     def token_bytes(self, token: int, skip_special: bool = True) -> bytes:
-        """The bytes that a token adds to the text."""
+        """The bytes that a token adds to a text that it continues."""
         name = self._backend.id_to_token(token)
         if name is None or (skip_special and token in self.specials):
             return b""
-        try:
-            return bytes(_BYTES[character] for character in name)
-        except KeyError:  # an added token with characters of its own
-            return name.encode()
+        return self._spelling.bytes_of(name)
 
     def text_of(self, token: int) -> str:
         """One token for people to look at; a piece of a character shows as U+FFFD."""
@@ -112,8 +113,8 @@ class Tokenizer:
 class TextStream:
     """Tokens in, valid text out: a character split over tokens waits for its last byte.
 
-    The pieces joined equal `Tokenizer.decode` of all tokens, since both replace each malformed part of UTF-8 by one
-    U+FFFD. Constant time for each byte.
+    The pieces joined are what the tokens add to `Tokenizer.decode` of the prompt before them, since both replace each
+    malformed part of UTF-8 by one U+FFFD. Constant time for each byte.
     """
 
     def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
@@ -145,6 +146,47 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTES = _byte_alphabet()
 
 
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """How the names of tokens stand for bytes. prefix: a text's first space was put there by `encode`."""
+
+    bytes_of: Callable[[str], bytes]
+    common: Callable[[str], str] = str  # the name, as every file of such a vocabulary has it
+    prefix: bool = False
+
+
+def _byte_level(name: str) -> bytes:
+    try:
+        return bytes(_BYTES[character] for character in name)
+    except KeyError:  # an added token with characters of its own
+        return name.encode()
+
+
+def _sentencepiece(name: str) -> bytes:
+    byte = re.fullmatch(r"<0x([0-9A-F]{2})>", name)
+    return bytes.fromhex(byte[1]) if byte else name.replace(SPACE, " ").encode()
+
+
+def _with_marks(name: str) -> str:
+    """GGUF files write the spaces of tokens like "  " as spaces."""
+    return name.replace(" ", SPACE)
+
+
+def _spelling(backend: tokenizers.Tokenizer) -> _Spelling:
+    """Told by the decoder: byte-level, or SentencePiece's with byte fallback. Streaming takes tokens for bytes."""
+    decoder = {"type": None} if backend.decoder is None else json.loads(backend.decoder.__getstate__())
+    steps = {step["type"]: step for step in decoder.get("decoders", [decoder])}
+    if steps.keys() == {"ByteLevel"}:
+        return _Spelling(_byte_level)
+    space = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    if {"Replace", "ByteFallback"} <= steps.keys() <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
+        if steps["Replace"] == space and steps.get("Strip", strip) == strip:
+            return _Spelling(_sentencepiece, _with_marks, "Strip" in steps)
+    kinds = ", ".join(map(str, steps))
+    raise ModelError(f"the tokenizer's decoder is {kinds}, which is not supported; supported: ByteLevel, SentencePiece")
+
+
 def _backend(path: Path) -> tokenizers.Tokenizer:
     if not path.is_file():
         raise ModelError(
@@ -157,13 +199,6 @@ def _backend(path: Path) -> tokenizers.Tokenizer:
         raise
     except Exception as error:  # the library raises bare Exception
         raise ModelError(f"tokenizer.json cannot be read: {error}; download it again") from None
-
-
-def _check_decoder(backend: tokenizers.Tokenizer) -> None:
-    """Streaming takes tokens for bytes, which holds for byte-level vocabularies."""
-    kind = None if backend.decoder is None else json.loads(backend.decoder.__getstate__())["type"]
-    if kind != "ByteLevel":
-        raise ModelError(f"the tokenizer's decoder is {kind}, which is not supported; supported: ByteLevel")
 
 
 def _template(source: object, specials: Mapping[str, str]) -> ChatTemplate | None:
