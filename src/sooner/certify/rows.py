@@ -41,7 +41,7 @@ class TooWideError(ValueError):
 class Rows:
     """p[prefix] and q[prefix], float64 [V].
 
-    q begins after the first token, as a pass over a prompt drafts nothing, and lacks prefixes where the drafter declines.
+    q begins after the first token, as a pass over a prompt drafts nothing; where the drafter declines it has no entry.
     """
 
     p: Mapping[Tokens, Distribution]

@@ -180,9 +180,9 @@ def _spelling(backend: tokenizers.Tokenizer) -> _Spelling:
         return _Spelling(_byte_level)
     space = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
     strip = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
-    if {"Replace", "ByteFallback"} <= steps.keys() <= {"Replace", "ByteFallback", "Fuse", "Strip"}:
-        if steps["Replace"] == space and steps.get("Strip", strip) == strip:
-            return _Spelling(_sentencepiece, _with_marks, "Strip" in steps)
+    known = {"Replace", "ByteFallback"} <= steps.keys() <= {"Replace", "ByteFallback", "Fuse", "Strip"}
+    if known and steps["Replace"] == space and steps.get("Strip", strip) == strip:
+        return _Spelling(_sentencepiece, _with_marks, "Strip" in steps)
     kinds = ", ".join(map(str, steps))
     raise ModelError(f"the tokenizer's decoder is {kinds}, which is not supported; supported: ByteLevel, SentencePiece")
 
