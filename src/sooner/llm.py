@@ -15,7 +15,7 @@ from sooner.engine.engine import Engine
 from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
-from sooner.models.build import build_decoder
+from sooner.models.build import Progress, build_decoder
 from sooner.models.checkpoint import open_checkpoint
 from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
@@ -30,14 +30,16 @@ Messages = Sequence[Mapping[str, str]]
 class LLM:
     """A target model with its drafters, ready to answer.
 
-    model: a short name (`smollm2`), a .gguf file or a Hugging Face folder. draft: names of drafters, comma-separated
-    or a list: "ngram", "suffix", "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
+    model: a short name (`smollm2`), a .gguf file, a Hugging Face folder, or a name on the hub: `org/name[@revision]`,
+    `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "model:PATH",
+    "model:self/N", "package.module:Class"; None decodes plainly.
     draft_tokens: the most tokens drafted a round. verify: "auto", "match", "rejection" or "block".
     weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
     or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
     at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
     values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
     as it is used. prefix_cache: prompts start from pages that earlier requests left. trace: called with every round.
+    progress: called while the weights are packed, with the bytes that are done and all of them.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class LLM:
         kv_memory: int | None = None,
         prefix_cache: bool = True,
         trace: Callable[[RoundRecord], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
         self.speculation = Speculation(names, draft_tokens, verify)
@@ -64,7 +67,7 @@ class LLM:
         backend = make_kernels(device, weights, threads, kernels)
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
-        self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights)
+        self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
         cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
         target = Target(self.config.vocabulary, context, self.config.eos)
 

@@ -124,7 +124,7 @@ def folder(tmp_path: Path) -> Path:
         ({"extra.weight": torch.zeros(3)}, r"'extra.weight' of shape \(3,\) has no place"),
         ({"model.norm.weight": torch.zeros(65)}, r"has shape \(65,\), the configuration wants \(64,\)"),
         ({"model.norm.weight": torch.full((64,), math.nan)}, "'model.norm.weight' holds NaN or infinite"),
-        ({"model.norm.weight": torch.zeros(64).double()}, "has the type float64, which is not supported"),
+        ({"model.norm.weight": torch.zeros(64).double()}, "has the type F64, which is not supported"),
     ],
 )
 def test_spoilt_tensors_in_a_folder(folder: Path, change: dict[str, torch.Tensor | None], message: str) -> None:

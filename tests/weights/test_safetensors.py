@@ -40,18 +40,22 @@ def test_every_tensor_arrives(tmp_path: Path, write: Any) -> None:
 
 
 def test_a_type_that_is_not_supported(tmp_path: Path) -> None:
-    with pytest.raises(
-        ModelError, match="tensor 'd' has the type float8_e4m3fn, which is not supported; supported: f32"
-    ):
+    with pytest.raises(ModelError, match="tensor 'd' has the type F8_E4M3, which is not supported; supported: f32"):
         read_folder(single(tmp_path, d=torch.zeros(4).to(torch.float8_e4m3fn)))
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "consolidated.00.pth", "model.pt"])
-def test_a_pickle_is_never_opened(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("pytorch_model.bin", "run `sooner convert /"),
+        ("pytorch_model-00001-of-00002.bin", "run `sooner convert /"),
+        ("consolidated.00.pth", "give a folder with safetensors weights"),
+        ("model.pt", "give a folder with safetensors weights"),
+    ],
+)
+def test_a_pickle_is_never_opened(tmp_path: Path, name: str, remedy: str) -> None:
     (tmp_path / name).write_bytes(b"\x80\x04cos\nsystem\n(S'false'\ntR.")
-    with pytest.raises(
-        ModelError, match=rf"{name} is a pickle, which can run code .* let transformers write safetensors"
-    ):
+    with pytest.raises(ModelError, match=f"{name} is a pickle, which can run code and is never loaded; {remedy}"):
         read_folder(tmp_path)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sooner.certify.checks import Check, Job, Part
@@ -32,7 +32,7 @@ ROADS = {
         temperature=1.4, top_k=3, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.6,
         max_tokens=K + 2, ignore_eos=True,
     ),
-    "top-k": SamplingParams(top_k=4, max_tokens=K + 2, ignore_eos=True),
+    "top-k": SamplingParams(top_k=3, max_tokens=K + 2, ignore_eos=True),
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ class Amount:
     tiny: tuple[tuple[Rule, str, str], ...]  # rule, drafter, road
 
 
-QUICK = Amount(0.12, 64, (("rejection", "model", "narrow"), ("block", "model", "penalties"), ("match", "", "narrow")))
+QUICK = Amount(0.15, 48, (("rejection", "model", "narrow"), ("block", "model", "penalties"), ("match", "", "narrow")))
 FULL = Amount(
     0.04,
     1000,
@@ -75,6 +75,7 @@ class Case:
     seed: int
     samples: int | None = None
     distance: float = 0.0
+    known: dict[str, Rows] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -86,7 +87,7 @@ class Case:
         params = ROADS[self.road] if self.drafter else replace(ROADS[self.road], max_tokens=JOINT)
         request = self.subject.request(self.subject.prompts[0], params, self.drafter, K, self.rule)
         try:
-            rows = record(self.subject, request, drafter)
+            rows = self._rows(request, drafter)
         except TooWideError as error:
             return [Check(self.name, False, str(error))]
         words: Counter[Tokens] = Counter()
@@ -102,6 +103,13 @@ class Case:
             self._accepted(rows, accepted),
             self._same_q(recorder),
         ]
+
+    def _rows(self, request: Request, drafter: Drafter | None) -> Rows:
+        """The rules of one drafter on one road share them."""
+        key = f"{self.drafter if drafter else ''}, {self.road}"
+        if key not in self.known:
+            self.known[key] = record(self.subject, request, drafter)
+        return self.known[key]
 
     def _sample(
         self,
@@ -182,10 +190,11 @@ def distribution(quick: bool, seed: int, subject: Subject | None = None) -> Part
         for i, (rule, drafter, road) in enumerate(amount.tiny)
     ]
     if subject:
+        known: dict[str, Rows] = {}
         short = replace(subject, prompts=[subject.prompts[0][:SHORT_PROMPT]])
         ways = [(rule, name) for name, drafter in subject.drafters.items() if drafter.samples for rule in SAMPLED]
         cases += [
-            Case("your model", short, rule, name, "top-k", _first_seed(seed, 100 + i), amount.samples)
+            Case("your model", short, rule, name, "top-k", _first_seed(seed, 100 + i), amount.samples, known=known)
             for i, (rule, name) in enumerate([*ways, ("match", "")])
         ]
     question = (

@@ -80,12 +80,15 @@ def first_divergence(
     )  # fmt: skip
 
 
-def read(subject: Subject, prefix: Sequence[int], draft: Sequence[int]) -> F32:
-    """Logits [1 + len(draft), V] of the pass that verifies `draft` after `prefix`; plain decoding has no draft."""
+def read(subject: Subject, prefix: Sequence[int], draft: Sequence[int], *, alone: bool = False) -> F32:
+    """Logits [1 + len(draft), V] of the pass that verifies `draft` after `prefix`; `alone` in passes of one row, as
+    plain decoding has them."""
     cache, table = subject.decoder.new_cache(pages_for(len(prefix) + len(draft))), Table()
     if len(prefix) > 1:
         forward(subject.decoder, cache, [Span(table, prefix[:-1], wants=0)])
-    return forward(subject.decoder, cache, [Span(table, prefix[-1:], Draft.chain(draft))])[0]
+    if not alone:
+        return forward(subject.decoder, cache, [Span(table, prefix[-1:], Draft.chain(draft))])[0]
+    return np.concatenate([forward(subject.decoder, cache, [Span(table, [t])])[0] for t in (prefix[-1], *draft)])
 
 
 def choice_values(road: Road, logits: F32, prefix: Sequence[int], noise: Noise) -> F64:

@@ -24,34 +24,39 @@ ROADS = {
     "bias": SamplingParams(logit_bias={0: -2.0, 1: 1.5}),
     "all": SamplingParams(temperature=1.5, top_k=3, top_p=0.95, min_p=0.05, frequency_penalty=0.7, logit_bias={1: 0.5}),
 }
-RULES: tuple[Rule, ...] = ("rejection", "block", "match")
+RATIO: tuple[Rule, ...] = ("rejection", "block")
+RULES: tuple[Rule, ...] = (*RATIO, "match")
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """together: all paths of all rounds at once, which also sees draws that rounds share; else round by round."""
+    """together: all paths of all rounds at once, which also sees draws that rounds share; else round by round. Under
+    `match` rounds share their draws by design: one at a time is not what happens."""
 
     vocabulary: int
     k: int
     together: bool
     roads: tuple[str, ...]
     certain: bool = False
+    rules: tuple[Rule, ...] = RULES
 
 
 QUICK = (
     Size(2, 1, True, tuple(ROADS)),
-    Size(2, 2, True, ("temperature",)),
-    Size(3, 1, True, ("temperature", "top-k", "all")),
+    Size(2, 2, True, ("temperature",), rules=RATIO),
+    Size(3, 1, True, ("temperature",), rules=RATIO),
+    Size(3, 1, True, ("top-k", "all")),
     Size(3, 1, True, ("none",), certain=True),
 )
 FULL = (
     *QUICK,
+    Size(2, 2, True, ("temperature",), rules=("match",)),
     Size(2, 2, True, ("penalties", "top-p")),
     Size(3, 1, True, ("none", "top-p", "min-p", "penalties", "bias")),
     Size(3, 1, True, ("top-k", "penalties"), certain=True),
     Size(4, 1, True, ("top-k",)),
-    Size(3, 2, False, ("top-k", "top-p")),
-    Size(2, 4, False, ("top-p",)),
+    Size(3, 2, False, ("top-k", "top-p"), rules=RATIO),
+    Size(2, 4, False, ("top-p",), rules=RATIO),
 )
 
 
@@ -65,9 +70,7 @@ def laws(quick: bool) -> Part:
 
 def _jobs(sizes: tuple[Size, ...]) -> Iterator[Job]:
     for size in sizes:
-        for rule in RULES:
-            if rule == "match" and not size.together:
-                continue  # under `match` rounds share their draws by design: one at a time is not what happens
+        for rule in size.rules:
             for road in size.roads:
                 yield Job(f"{rule}, {road}", partial(_check, rule, size, road))
 

@@ -40,8 +40,10 @@ class Enumerator:
         return self._branch((purpose, start, index), [0.0, probability, 1.0]) == 0
 
     def pick(self, purpose: Purpose, start: int, index: int, weights: F64) -> int:
-        edges = np.concatenate([[0.0], weights.cumsum() / weights.sum()])
-        return self._branch((purpose, start, index), list(edges))
+        alive = np.flatnonzero(weights)
+        cumulated = weights[alive].cumsum()
+        edges = [0.0, *(cumulated / cumulated[-1])]
+        return int(alive[self._branch((purpose, start, index), edges)])
 
     def _branch(self, name: Name, edges: list[float]) -> int:
         """Chooses the slice edges[i]..edges[i+1] that the named uniform falls into, given what is known of it."""

@@ -41,7 +41,7 @@ class TooWideError(ValueError):
 class Rows:
     """p[prefix] and q[prefix], float64 [V].
 
-    q begins after the first token, as a pass over a prompt drafts nothing; where the drafter declines it has no entry.
+    q begins after the first token, as a pass over a prompt drafts nothing, and lacks prefixes where a drafter declines.
     """
 
     p: Mapping[Tokens, Distribution]
@@ -52,10 +52,10 @@ class Rows:
         return self.complete({(): 1.0}, length)
 
     def complete(self, words: Mapping[Tokens, float], length: int) -> dict[Tokens, float]:
-        """Brings every word to `length` by plain sampling."""
+        """Brings every word to `length` by plain sampling; one that the target cannot begin with stays as it is."""
         done: dict[Tokens, float] = defaultdict(float)
         for word, mass in words.items():
-            if len(word) == length:
+            if len(word) == length or word not in self.p:
                 done[word] += mass
                 continue
             row = self.p[word]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sooner.cache.paged import pages_for
@@ -16,6 +16,7 @@ from sooner.draft.protocol import Ask, Drafter
 from sooner.kernels.interface import PAGE
 from sooner.types import Draft, Ledger, RoundRecord, Rule, SamplingParams
 
+SHORT_PROMPT = 64  # tokens of a user's prompt: what counts is the answer
 MARGIN = 0.02  # of drafted tokens that near-ties may reject where kernels promise no equal bits
 
 
@@ -25,7 +26,7 @@ class Amount:
     long: int  # of a long one
 
 
-QUICK = Amount(25, 64)
+QUICK = Amount(19, 48)
 FULL = Amount(121, 400)
 
 
@@ -142,6 +143,7 @@ def _acceptance(records: Sequence[RoundRecord]) -> float | None:
 
 def speed(quick: bool, seed: int, subject: Subject) -> Part:
     amount = QUICK if quick else FULL
+    subject = replace(subject, prompts=[prompt[:SHORT_PROMPT] for prompt in subject.prompts])
     checks = Speed(subject, Amount(subject.room(amount.tokens), subject.room(amount.long)), seed)
     ways: tuple[tuple[Rule, bool, int], ...] = (
         ("match", False, 3), ("match", True, 4), ("block", True, 7), ("rejection", True, 1),

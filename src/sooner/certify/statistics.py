@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from typing import TypeVar
 
 import torch
@@ -52,10 +53,10 @@ def fit(observed: Mapping[Outcome, int], law: Mapping[Outcome, float]) -> ChiSqu
     n = sum(observed.values())
     expected = {outcome: n * mass for outcome, mass in law.items() if mass > 0.0}
     impossible = n - sum(observed.get(outcome, 0) for outcome in expected)
-    rare = [outcome for outcome, mean in expected.items() if mean < FEWEST]
-    cells = [(float(observed.get(o, 0)), mean) for o, mean in expected.items() if mean >= FEWEST]
-    if rare:
-        cells.append((float(sum(observed.get(o, 0) for o in rare)), sum(expected[o] for o in rare)))
+    cells = [
+        (sum(observed.get(outcome, 0) for outcome in cell), sum(expected[outcome] for outcome in cell))
+        for cell in pooled(expected)
+    ]
     statistic = sum((count - mean) ** 2 / mean for count, mean in cells)
     freedom = len(cells) - 1
     p_value = 0.0 if impossible else tail(statistic, freedom)
@@ -67,18 +68,25 @@ def same(a: Mapping[Outcome, int], b: Mapping[Outcome, int]) -> ChiSquare:
     sizes = sum(a.values()), sum(b.values())
     share = [size / sum(sizes) for size in sizes]
     both = Counter(a) + Counter(b)
-    kept = [outcome for outcome, count in both.items() if count * min(share) >= FEWEST]
-    rows = [(a.get(o, 0), b.get(o, 0)) for o in kept]
-    rest = tuple(size - sum(column) for size, column in zip(sizes, zip(*rows, strict=True) if rows else ((), ())))
-    if sum(rest):
-        rows.append(rest)
+    cells = pooled({outcome: count * min(share) for outcome, count in both.items()})
+    rows = [[sum(sample.get(outcome, 0) for outcome in cell) for sample in (a, b)] for cell in cells]
     statistic = sum(
         (count - sum(row) * part) ** 2 / (sum(row) * part) for row in rows for count, part in zip(row, share)
     )
-    # Noncentrality is that of one sample of n a b / (a + b) requests: their difference carries both variances.
+    # Noncentrality is that of one sample of n a b / (a + b) requests: the difference carries both variances.
     effective = sizes[0] * sizes[1] // sum(sizes)
     freedom = len(rows) - 1
     return ChiSquare(sum(sizes), len(rows), statistic, tail(statistic, freedom), visible(effective, freedom), 0)
+
+
+def pooled(expected: Mapping[Outcome, float]) -> list[list[Outcome]]:
+    """Cells of outcomes: the rarest together, up to FEWEST expected, every other one alone."""
+    ranked = sorted(expected, key=lambda outcome: expected[outcome])
+    below = list(accumulate((expected[outcome] for outcome in ranked), initial=0.0))
+    cut = next(
+        (i for i, o in enumerate(ranked) if expected[o] >= FEWEST and (i == 0 or below[i] >= FEWEST)), len(ranked)
+    )
+    return [cell for cell in [ranked[:cut], *([outcome] for outcome in ranked[cut:])] if cell]
 
 
 def tail(statistic: float, freedom: int) -> float:

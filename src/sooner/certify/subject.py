@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 
 from sooner.draft.protocol import Drafter
 from sooner.engine.engine import Engine
@@ -16,7 +16,7 @@ from sooner.outputs import Completion
 from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
 
 BATCH = 8  # the user's model is tested with so many requests at once
-LONGEST_PROMPT = 512  # tokens of a user's prompt that are used, and at most half of the context
+LONGEST_PROMPT = 256  # tokens of a user's prompt that are used, and at most half of the context
 # Logits of one row in two passes of different shapes differ by less than this where kernels promise no equal bits.
 ROUNDING = {"f32": 1e-3, "f16": 0.1, "bf16": 0.5}
 
@@ -103,5 +103,5 @@ def run(engine: Engine, requests: Sequence[Request]) -> list[Completion]:
 def run_many(engine: Engine, requests: Iterator[Request]) -> Iterator[Completion]:
     """The same for any number of requests, a batch after the other."""
     size = engine.scheduler.max_sequences
-    while chunk := [request for request, _ in zip(requests, range(size))]:
+    while chunk := list(islice(requests, size)):
         yield from run(engine, chunk)

@@ -12,6 +12,7 @@ import numpy as np
 from sooner.certify.checks import Check, Job, Part
 from sooner.certify.divergence import first_divergence, read
 from sooner.certify.subject import Subject, run
+from sooner.engine.engine import Engine
 from sooner.engine.stats import Stats
 from sooner.outputs import Completion
 from sooner.types import Request, RoundRecord, Rule, SamplingParams
@@ -23,15 +24,17 @@ SETTINGS = ("greedy", "top-p", "min-p", "penalties", "bias", "stop", "greedy, re
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """tokens of an answer; how many batches of each size, each with the settings rotated by one over the prompts."""
+    """tokens: of an answer. prompt: tokens of a prompt that are used. batches: size, and how many, the settings rotated
+    by one over the prompts each time. rows: prompts whose rows are read in two shapes."""
 
     tokens: int
-    batches: tuple[tuple[int, int], ...]  # size, how many
-    rows: int  # prompts whose rows are read in two shapes
+    prompt: int
+    batches: tuple[tuple[int, int], ...]
+    rows: int
 
 
-QUICK = Amount(16, ((1, 2), (4, 1), (8, 1)), 2)
-FULL = Amount(40, ((1, 8), (4, 4), (8, 8)), 8)
+QUICK = Amount(14, 64, ((8, 1), (4, 1), (1, 2)), 2)
+FULL = Amount(40, 256, ((8, 8), (4, 4), (1, 8)), 8)
 
 
 @dataclass(slots=True)
@@ -42,10 +45,12 @@ class Comparison:
     tokens: int
     seed: int
     _plain: dict[tuple[int, str], Completion] = field(default_factory=dict)
+    _engines: dict[str, Engine] = field(default_factory=dict)
+    _rounds: defaultdict[str, list[RoundRecord]] = field(default_factory=lambda: defaultdict(list))
 
     def plain(self, prompt: int, setting: str) -> Completion:
         if (prompt, setting) not in self._plain:
-            [self._plain[prompt, setting]] = self._run([self.request(prompt, setting)], [])
+            [self._plain[prompt, setting]] = self._run("", [self.request(prompt, setting)])
         return self._plain[prompt, setting]
 
     def request(self, prompt: int, setting: str, drafter: str = "", k: int = 0) -> Request:
@@ -75,9 +80,16 @@ class Comparison:
         }  # fmt: skip
         return settings[name]
 
-    def _run(self, requests: Sequence[Request], records: list[RoundRecord]) -> list[Completion]:
-        longest = max(len(request.prompt) for request in requests) + self.tokens
-        return run(self.subject.engine(self.subject.drafters, longest, records.append), requests)
+    def _run(self, drafter: str, requests: Sequence[Request]) -> list[Completion]:
+        """Each drafter has an engine of its own: it reads the prompts itself, its later batches find them cached."""
+        if drafter not in self._engines:
+            longest = max(map(len, self.subject.prompts)) + self.tokens
+            self._engines[drafter] = self.subject.engine(self.subject.drafters, longest, self._note)
+        self._rounds.clear()
+        return run(self._engines[drafter], requests)
+
+    def _note(self, record: RoundRecord) -> None:
+        self._rounds[record.request_id].append(record)
 
     def batch(self, drafter: str, size: int, rotation: int) -> list[Check]:
         """`size` requests at once, with settings, prompts and draft lengths in turn; each against its plain answer."""
@@ -86,15 +98,11 @@ class Comparison:
         prompts = [(i + shift) % len(self.subject.prompts) for i in range(size)]
         lengths = [(i + shift) % LENGTHS + 1 for i in range(size)]
         requests = [self.request(p, name, drafter, k) for p, name, k in zip(prompts, names, lengths)]
-        records: list[RoundRecord] = []
-        answers = self._run(requests, records)
-        mine: dict[str, list[RoundRecord]] = defaultdict(list)
-        for record in records:
-            mine[record.request_id].append(record)
+        plain = [self.plain(p, name) for p, name in zip(prompts, names)]
+        answers = self._run(drafter, requests)
         found = []
-        for p, name, k, request, answer in zip(prompts, names, lengths, requests, answers):
-            difference = self._difference(request, self.plain(p, name), answer, mine[request.id])
-            if difference:
+        for p, name, k, request, truth, answer in zip(prompts, names, lengths, requests, plain, answers):
+            if difference := self._difference(request, truth, answer, self._rounds[request.id]):
                 found.append({"prompt": p, "setting": name, "draft_tokens": k} | difference)
         return [self._verdict(drafter, size, rotation, names, answers, found)]
 
@@ -140,7 +148,7 @@ class Comparison:
         count = min(ROWS, len(tokens))
         start = len(tokens) - count + 1
         together = read(self.subject, tokens[:start], tokens[start:])
-        alone = np.concatenate([read(self.subject, tokens[:end], ()) for end in range(start, len(tokens) + 1)])
+        alone = read(self.subject, tokens[:start], tokens[start:], alone=True)
         difference, bound = float(np.abs(together - alone).max()), self.subject.bound
         margins = np.diff(np.sort(alone)[:, -2:])
         text = f"largest difference {difference:.2g} in {together.size:,} logits, bound {bound:.2g}"
@@ -150,6 +158,7 @@ class Comparison:
 
 def tokens(quick: bool, seed: int, subject: Subject) -> Part:
     amount = QUICK if quick else FULL
+    subject = replace(subject, prompts=[prompt[: amount.prompt] for prompt in subject.prompts])
     comparison = Comparison(subject, subject.room(amount.tokens), seed)
     question = (
         "Are the tokens of greedy and seeded requests those of plain decoding, for every drafter, draft lengths of 1 "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sooner.cli import options
+from sooner.cli.progress import loading
 from sooner.errors import InputError
 from sooner.types import RoundRecord, Rule, SamplingParams
 
@@ -77,6 +78,7 @@ def generate(
         threads=threads,
         max_context=max_context,
         trace=tracer.write if tracer else None,
+        progress=loading,
     )
     if tracer:
         tracer.decode = lambda ids: llm.tokenizer.decode(ids, skip_special=False)

@@ -7,8 +7,12 @@ import sys
 import typer
 
 from sooner.cli import bench
+from sooner.cli.certify import certify
+from sooner.cli.convert import convert
 from sooner.cli.doctor import doctor
 from sooner.cli.generate import generate
+from sooner.cli.models import models
+from sooner.cli.pull import pull
 from sooner.errors import SoonerError
 
 # Typer brings its own copy of click since 0.26 and used the package before: its own errors are the ones to catch.
@@ -22,6 +26,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(certify)
+app.command()(pull)
+app.command()(models)
+app.command()(convert)
 app.command()(doctor)
 app.add_typer(bench.app, name="bench")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, or a Hugging Face folder")]
+Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Face folder, or org/name on the hub")]
 Draft = Annotated[
     str | None,
     typer.Option("--draft", help="drafters, comma-separated: ngram, suffix, model:PATH, model:self/N, package:Class"),

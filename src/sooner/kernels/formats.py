@@ -82,14 +82,13 @@ def dequantise(stored: Stored) -> Tensor:
         return stored.data.view(DTYPES[stored.format]).to(torch.float32).view(stored.shape)
     layout = FORMATS[stored.format]
     blocks = stored.data.view(-1, layout.block_bytes)
-    values = torch.empty(len(blocks), layout.block)
-    # In chunks, since what is in between is several times as large.
-    for part, some in zip(torch.split(values, _CHUNK), torch.split(blocks, _CHUNK)):
+    values, step = torch.empty(len(blocks), layout.block), max(_CHUNK // layout.block, 1)
+    for part, some in zip(torch.split(values, step), torch.split(blocks, step)):
         part.copy_(_DEQUANTISERS[stored.format](some).view(part.shape))
     return values.view(stored.shape)
 
 
-_CHUNK = 1 << 15  # blocks
+_CHUNK = 1 << 18  # elements looked at in one go: what is in between takes several times the room, and fits in a cache
 
 
 def _f16(columns: Tensor) -> Tensor:
@@ -201,28 +200,44 @@ def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
         return stored
     if stored.format == "q5_0" and "q8_0" in wanted:
         return _q8_0_of_q5_0(stored)
-    values = dequantise(stored)
-    if kind in DTYPES:
-        return store(values.to(DTYPES[kind]))
-    if values.shape[-1] % 32:
+    name, columns = wanted[0], stored.shape[-1]
+    if columns % FORMATS[name].block:
         raise InputError(f"a matrix of shape {stored.shape} has no whole blocks of 32 inputs; use weights f32 or bf16")
-    blocks = values.view(-1, 32)
-    packed = _pack_q8_0(blocks) if wanted[0] == "q8_0" else _pack_q4_1(blocks)
-    return Stored(wanted[0], stored.shape, packed.view(-1))
+    return Stored(name, stored.shape, _rounded(stored, name, max(_CHUNK // columns, 1)).view(-1))
+
+
+def _rounded(stored: Stored, name: str, step: int) -> Tensor:
+    """The bytes of the same numbers in another format, `step` rows at a time."""
+    columns, layout = stored.shape[-1], FORMATS[name]
+    rows = stored.data.view(stored.nbytes // _row_bytes(stored), -1)
+    packed = torch.empty(len(rows), columns // layout.block * layout.block_bytes, dtype=torch.uint8)
+    for part, some in zip(torch.split(packed, step), torch.split(rows, step)):
+        values = dequantise(Stored(stored.format, (len(some), columns), some.reshape(-1)))
+        blocks = values.view(-1, layout.block)
+        part.copy_((_PACKERS[name](blocks) if name in _PACKERS else _bytes(blocks, DTYPES[name])).view(part.shape))
+    return packed
+
+
+def _row_bytes(stored: Stored) -> int:
+    layout = FORMATS[stored.format]
+    return stored.shape[-1] // layout.block * layout.block_bytes
 
 
 def _pack_q8_0(blocks: Tensor) -> Tensor:
     scale = blocks.abs().amax(dim=1, keepdim=True) / 127.0
     q = torch.where(scale > 0, blocks / scale, 0.0).round().clamp(-127, 127).to(torch.int8)
-    return torch.cat([_bytes_f16(scale), q.view(torch.uint8)], dim=1)
+    return torch.cat([_bytes(scale, torch.float16), q.view(torch.uint8)], dim=1)
 
 
 def _pack_q4_1(blocks: Tensor) -> Tensor:
     low, high = blocks.amin(dim=1, keepdim=True), blocks.amax(dim=1, keepdim=True)
     scale = (high - low) / 15.0
     q = torch.where(scale > 0, (blocks - low) / scale, 0.0).round().clamp(0, 15).to(torch.uint8)
-    return torch.cat([_bytes_f16(scale), _bytes_f16(low), q[:, :16] | (q[:, 16:] << 4)], dim=1)
+    return torch.cat([_bytes(scale, torch.float16), _bytes(low, torch.float16), q[:, :16] | (q[:, 16:] << 4)], dim=1)
 
 
-def _bytes_f16(column: Tensor) -> Tensor:
-    return column.to(torch.float16).view(torch.uint8)
+_PACKERS = {"q8_0": _pack_q8_0, "q4_1": _pack_q4_1}
+
+
+def _bytes(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return values.to(dtype).view(torch.uint8)

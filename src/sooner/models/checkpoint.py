@@ -16,7 +16,7 @@ from sooner.models.config import ModelConfig
 from sooner.models.families import FAMILIES
 from sooner.models.sources import from_gguf, from_hugging_face
 from sooner.models.tokenizer import Tokenizer
-from sooner.weights.files import read_json
+from sooner.weights.files import free_pages, read_json
 from sooner.weights.finite import check_finite
 from sooner.weights.gguf import read_gguf
 from sooner.weights.names import HF_NAMES, NameMap, half_split, rename
@@ -77,6 +77,7 @@ def _placed(tensors: Mapping[str, Stored], names: NameMap, config: ModelConfig) 
     placed = rename(tensors, names, config.shapes())
     for name, stored in tensors.items():
         check_finite(name, stored)
+        free_pages(stored.data)
     return placed
 
 

@@ -1,4 +1,4 @@
-"""Finds a model's files: a local path, or a short name for a model that came with an installed package."""
+"""Finds a model's files: a short name for a model that came with an installed package, a local path, or the hub."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sooner.errors import ModelError
+from sooner.models.hub import HubName, cached, pull
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,10 @@ BUNDLED: dict[str, Bundled] = {
 
 
 def find_model(name: str) -> Path:
-    """A .gguf file or a Hugging Face folder. A short name wins over a path: write ./smollm2 for the path."""
+    """A .gguf file or a Hugging Face folder. A short name wins over a path: write ./smollm2 for the path.
+
+    What is no path may be a name on the hub, which is downloaded unless the cache has it.
+    """
     bundled = BUNDLED.get(name)
     if bundled is not None:
         return _bundled_path(bundled)
@@ -42,8 +46,14 @@ def find_model(name: str) -> Path:
         return path
     if path.exists():
         raise ModelError(f"model {name!r} is neither a .gguf file nor a folder; give one of these")
+    hub = HubName.parse(name)
+    if hub is not None:
+        return cached(hub) or pull(hub)
     short = ", ".join(BUNDLED)
-    raise ModelError(f"model {name!r} is not there; give a .gguf file, a Hugging Face folder, or a short name: {short}")
+    raise ModelError(
+        f"model {name!r} is not there; give a .gguf file, a Hugging Face folder, org/name[@revision] or "
+        f"org/name:file.gguf on the hub, or a short name: {short}"
+    )
 
 
 def _bundled_path(bundled: Bundled) -> Path:

@@ -1,11 +1,16 @@
-"""Small text files of a model folder, read with a limit; and values from files, shown in messages."""
+"""Files of a model: large ones mapped piece by piece, small text ones read with a limit; values in messages."""
 
 from __future__ import annotations
 
 import json
+import mmap
 import reprlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
 
 from sooner.errors import ModelError
 
@@ -16,6 +21,30 @@ _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 def shorten(value: object) -> str:
     """One line, however long the value is."""
     return " ".join(_SHORT.repr(value).split())
+
+
+def map_bytes(file: BinaryIO, start: int, count: int) -> Tensor:
+    """`count` bytes of a file, uint8, as a map of their own: its memory is free again when the tensor is let go.
+
+    The map is private and writable: torch wants writable memory, and a write would never reach the file.
+    """
+    if not count:
+        return torch.empty(0, dtype=torch.uint8)
+    lead = start % mmap.ALLOCATIONGRANULARITY
+    view = mmap.mmap(file.fileno(), lead + count, access=mmap.ACCESS_COPY, offset=start - lead)
+    data = torch.frombuffer(view, dtype=torch.uint8, count=count, offset=lead)
+    _MAPS[data.data_ptr()] = view
+    return data
+
+
+_MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by the address of their tensors
+
+
+def free_pages(data: Tensor) -> None:
+    """Frees the memory that a map of `map_bytes` has taken; when it is next read, it comes from the file again."""
+    view = _MAPS.get(data.data_ptr())
+    if view is not None and hasattr(mmap, "MADV_DONTNEED"):
+        view.madvise(mmap.MADV_DONTNEED)
 
 
 def read_text(path: Path, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""Reads GGUF files, versions 2 and 3: metadata and tensors, the tensors as views of the mapped file.
+"""Reads GGUF files, versions 2 and 3: metadata, and tensors as maps of the file.
 
 The layout is that of the GGUF specification (ggml, docs/gguf.md). Nothing in the file is believed: every count, length
 and offset is checked against the bytes that are there before anything is taken from it, so a hostile header costs a
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from numpy.typing import NDArray
 
 from sooner.errors import ModelError
 from sooner.kernels.formats import FORMATS, Stored
-from sooner.weights.files import shorten
+from sooner.weights.files import map_bytes, shorten
 
-Buffer = mmap.mmap | bytearray
+Buffer = mmap.mmap | bytes
 Value = bool | int | float | str | list[str] | NDArray[np.generic]
 
 HEADER_BYTES = 24 << 20  # the largest vocabularies in use, with their merges, take about 14 MiB and 776,000 strings
@@ -65,18 +66,19 @@ def read_gguf(path: Path) -> GgufFile:
     with path.open("rb") as file:
         if path.stat().st_size < len(b"GGUF"):
             raise ModelError(f"the file has {path.stat().st_size} bytes, a GGUF file at least 24; download it again")
-        # A private writable map: torch wants writable memory, and a write would never reach the file.
-        return parse_gguf(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+            return parse_gguf(whole, partial(map_bytes, file))
 
 
-def parse_gguf(buffer: Buffer) -> GgufFile:
-    """As `read_gguf`, on a whole file in memory. The tensors are views of `buffer`."""
+def parse_gguf(buffer: Buffer, take: Callable[[int, int], torch.Tensor]) -> GgufFile:
+    """As `read_gguf`, on a whole file in memory; `take(start, count)` returns the bytes of a tensor."""
     cursor = _Cursor(buffer)
     tensors, keys = _preamble(cursor)
     metadata = _metadata(cursor, keys)
     entries = _entries(cursor, tensors)
     base = _aligned(cursor.at, _alignment(metadata))
-    return GgufFile(metadata, _tensors(buffer, base, _alignment(metadata), entries))
+    _check_places(base, _alignment(metadata), entries, len(buffer))
+    return GgufFile(metadata, {e.name: Stored(e.format, e.shape, take(base + e.offset, e.nbytes)) for e in entries})
 
 
 class _Cursor:
@@ -253,8 +255,8 @@ def _sized(name: str, shape: tuple[int, ...], kind: int, file_bytes: int) -> tup
     return form.name, nbytes
 
 
-def _tensors(buffer: Buffer, base: int, alignment: int, entries: list[_Entry]) -> dict[str, Stored]:
-    """Places the tensors after checking that they lie in the file, aligned, and none over another."""
+def _check_places(base: int, alignment: int, entries: list[_Entry], file_bytes: int) -> None:
+    """The tensors lie in the file, aligned, and none over another."""
     free, before = 0, ""
     for entry in sorted(entries, key=lambda entry: entry.offset):
         if entry.offset % alignment:
@@ -264,13 +266,8 @@ def _tensors(buffer: Buffer, base: int, alignment: int, entries: list[_Entry]) -
                 f"tensor {entry.name!r} at offset {entry.offset} lies over {before!r}, which ends at {free}"
             )
         free, before = entry.offset + entry.nbytes, entry.name
-        if base + free > len(buffer):
+        if base + free > file_bytes:
             raise ModelError(
-                f"tensor {entry.name!r} ends at byte {base + free}, but the file has {len(buffer)}; "
+                f"tensor {entry.name!r} ends at byte {base + free}, but the file has {file_bytes}; "
                 "the file is truncated, download it again"
             )
-    return {e.name: Stored(e.format, e.shape, _bytes(buffer, base + e.offset, e.nbytes)) for e in entries}
-
-
-def _bytes(buffer: Buffer, start: int, count: int) -> torch.Tensor:
-    return torch.frombuffer(buffer, dtype=torch.uint8, count=count, offset=start)

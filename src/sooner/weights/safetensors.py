@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from sooner.errors import ModelError
-from sooner.kernels.formats import DTYPES, Stored, store
-from sooner.weights.files import read_json
+from sooner.kernels.formats import DTYPES, Stored
+from sooner.weights.files import map_bytes, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -19,7 +19,7 @@ INDEX_BYTES = 32 << 20
 
 
 def read_folder(folder: Path) -> dict[str, Stored]:
-    """All tensors by the files' own names, as views of the mapped files. Raises ModelError."""
+    """All tensors by the files' own names, as maps of the files. Raises ModelError."""
     index = _index(folder)
     tensors: dict[str, Stored] = {}
     for shard in sorted(set(index.values())) if index else [SINGLE]:
@@ -50,23 +50,29 @@ def _nothing_to_read(folder: Path) -> str:
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
     if not pickles:
         return f"the folder has no {SINGLE}; give a folder with safetensors weights, or a .gguf file"
-    return (
-        f"{pickles[0]} is a pickle, which can run code and is never loaded; let transformers write safetensors: "
-        "AutoModelForCausalLM.from_pretrained(folder).save_pretrained(folder)"
-    )
+    known = any(name.startswith("pytorch_model") for name in pickles)
+    remedy = f"run `sooner convert {folder}`" if known else "give a folder with safetensors weights"
+    return f"{pickles[0]} is a pickle, which can run code and is never loaded; {remedy}"
 
 
 def _shard(path: Path) -> Iterator[tuple[str, Stored]]:
-    _check_header(path)
+    """The library checks the header and every offset in it; the tensors are mapped one by one, to be let go so."""
+    length = _header_length(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118, it is no mapping
-                yield name, _stored(name, file.get_tensor(name))
+        with safe_open(path, framework="pt"):
+            pass
     except SafetensorError as error:
         raise ModelError(f"{path.name} is no valid safetensors file: {error}; download it again") from None
+    with path.open("rb") as file:
+        header = json.loads(file.read(8 + length)[8:])
+        for name, entry in header.items():
+            if name != "__metadata__":
+                start, end = entry["data_offsets"]
+                data = map_bytes(file, 8 + length + start, end - start)
+                yield name, Stored(_format(name, entry["dtype"]), tuple(entry["shape"]), data)
 
 
-def _check_header(path: Path) -> None:
+def _header_length(path: Path) -> int:
     """The library takes memory for whatever header a file announces."""
     with path.open("rb") as file:
         announced = int.from_bytes(file.read(8), "little")
@@ -75,13 +81,14 @@ def _check_header(path: Path) -> None:
         raise ModelError(
             f"{path.name} announces a header of {announced} bytes, there is room for {room}; it is damaged"
         )
+    return announced
 
 
-def _stored(name: str, tensor: Tensor) -> Stored:
-    if tensor.dtype not in DTYPES.values():
-        kind = str(tensor.dtype).removeprefix("torch.")
-        raise ModelError(f"tensor {name!r} has the type {kind}, which is not supported; supported: {', '.join(DTYPES)}")
-    return store(tensor)
+def _format(name: str, dtype: str) -> str:
+    if dtype.lower() not in DTYPES:
+        supported = ", ".join(DTYPES)
+        raise ModelError(f"tensor {name!r} has the type {dtype}, which is not supported; supported: {supported}")
+    return dtype.lower()
 
 
 def _check_index(index: dict[str, str], tensors: dict[str, Stored]) -> None:
