@@ -103,7 +103,7 @@ class LLM:
         settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
         if len(settings) != len(batch):
             raise InputError(f"{len(settings)} SamplingParams for {len(batch)} prompts; give one, or one each")
-        jobs = [self._requests(p, s, speculative) for p, s in zip(batch, settings)]
+        jobs = [self.requests(p, s, speculative) for p, s in zip(batch, settings)]
         outputs = [Output(list(job[0].prompt), [Completion(i) for i in range(len(job))], job[0].seed) for job in jobs]
         places = {r.id: completion for job, out in zip(jobs, outputs) for r, completion in zip(job, out.outputs)}
         for _ in self._run([request for job in jobs for request in job], places):
@@ -114,7 +114,7 @@ class LLM:
         self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool | Speculation = True
     ) -> Iterator[Event]:
         """Yields an event for every step that brings something; leaving the loop early aborts the request."""
-        requests = self._requests(prompt, params or SamplingParams(), speculative)
+        requests = self.requests(prompt, params or SamplingParams(), speculative)
         return self._run(requests, {r.id: Completion(i) for i, r in enumerate(requests)})
 
     def chat(
@@ -142,8 +142,8 @@ class LLM:
             for request in requests:
                 self.engine.abort(request.id)
 
-    def _requests(self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation) -> list[Request]:
-        """One request a sample, with everything that depends on the model resolved."""
+    def requests(self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation = True) -> list[Request]:
+        """One request a sample, with everything that depends on the model resolved. Safe beside a running engine."""
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         room = self.engine.capacity - len(ids)
         if room < 1 and params.max_tokens != 0:

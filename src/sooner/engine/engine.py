@@ -70,7 +70,7 @@ class Engine:
 
     def add(self, request: Request) -> None:
         """Takes a request in. Raises InputError for what can never run; see `Request` for its fields."""
-        self._check(request)
+        self.check(request)
         text = None
         if self._detokenizer:
             params = request.params
@@ -87,6 +87,12 @@ class Engine:
         if sequence := self._sequences.get(request_id):
             sequence.finish_reason = "abort"
             self._retire(sequence)
+
+    def clear(self) -> None:
+        """Drops every request, in whatever state a failed step left it, and asserts that the cache is whole."""
+        for request_id in list(self._sequences):
+            self.abort(request_id)
+        self.parts.cache.check_integrity([])
 
     def step(self) -> list[Progress]:
         """Plays one round and returns what it added. Without work it returns at once."""
@@ -116,7 +122,8 @@ class Engine:
         for name in sequence.request.speculation.drafters:
             self.parts.drafters[name].forget(sequence.key)
 
-    def _check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:
+        """Raises InputError for a request that can never run. Changes nothing: any thread may call it."""
         vocabulary = self.parts.decoder.config.vocabulary
         if request.id in self._sequences:
             raise InputError(f"request id {request.id!r} is in flight already; choose another")
