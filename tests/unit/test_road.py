@@ -32,6 +32,15 @@ def test_ties_go_to_the_lowest_id() -> None:
     assert np.flatnonzero(road(top_k=2).probabilities(flat, [0, 0])).tolist() == [0, 1]
 
 
+def test_top_k_keeps_what_a_whole_sort_keeps() -> None:
+    rng = np.random.default_rng(0)
+    for size in range(1, 60):
+        row = (rng.normal(size=size) * 2).round().astype(np.float32)  # many ties
+        k = int(rng.integers(1, 12))
+        kept = np.flatnonzero(road(top_k=k).probabilities(row, [0, 0]))
+        assert kept.tolist() == sorted(np.argsort(-row, kind="stable")[:k].tolist())
+
+
 def test_penalties_see_the_prefix_of_the_row() -> None:
     row = np.array([2.0, -1.0, 1.0, 0.5], np.float32)
     prefix = [0, 1, 2, 2]  # prompt 0 1, output 2 2

@@ -83,9 +83,12 @@ class Road:
 
     def _truncate(self, scores: F64) -> F64:
         """top-k, then the smallest set of what is left that holds top_p of its mass; equal scores by lowest id."""
-        order = np.argsort(-scores, kind="stable")
-        if self.params.top_k > 0:
-            order = order[: self.params.top_k]
+        k = self.params.top_k
+        if 0 < k < len(scores):  # sorts only what may be among the k best: a whole vocabulary takes milliseconds
+            best = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+            order = best[np.argsort(-scores[best], kind="stable")][:k]
+        else:
+            order = np.argsort(-scores, kind="stable")
         if self.params.top_p < 1.0:
             mass = np.exp(scores[order] - scores[order[0]]).cumsum()
             order = order[: int(np.searchsorted(mass, self.params.top_p * mass[-1])) + 1]
