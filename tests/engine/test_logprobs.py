@@ -1,5 +1,7 @@
 """Log-probabilities are the target's own, one a committed token, whatever was drafted (CASES.md 9 and 26)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,14 @@ def test_scores_equal_a_pass_over_the_whole_text(k: int, max_rows: int) -> None:
     for got, want in zip(done.prompt_logprobs[1:], wanted[1:]):
         assert got is not None and want is not None
         assert got.logprob == pytest.approx(want.logprob, abs=1e-4)
+
+
+def test_a_prompt_is_scored_without_an_answer() -> None:
+    prompt = [i * 5 % VOCABULARY for i in range(24)]
+    asks = [request(prompt, replace(PARAMS, max_tokens=n)) for n in (0, 3)]
+    nothing, some = run(engine(max_rows=9)[0], asks)
+    assert (nothing.tokens, nothing.reason) == ([], "length")
+    assert nothing.prompt_logprobs == some.prompt_logprobs and len(some.prompt_logprobs) == 24
 
 
 def test_top_tokens_come_best_first_with_ties_by_lowest_id() -> None:

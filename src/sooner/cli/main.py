@@ -13,6 +13,7 @@ from sooner.cli.doctor import doctor
 from sooner.cli.generate import generate
 from sooner.cli.models import models
 from sooner.cli.pull import pull
+from sooner.cli.serve import serve
 from sooner.errors import SoonerError
 
 # Typer brings its own copy of click since 0.26 and used the package before: its own errors are the ones to catch.
@@ -26,6 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(serve)
 app.command()(certify)
 app.command()(pull)
 app.command()(models)

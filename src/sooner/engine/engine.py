@@ -58,10 +58,16 @@ class Engine:
         self._detokenizer = detokenizer
         self._sequences: dict[str, Sequence] = {}
         self._keys = count()
+        self.preemptions = 0
 
     @property
     def busy(self) -> bool:
         return bool(self._sequences)
+
+    @property
+    def in_flight(self) -> list[str]:
+        """Ids of the requests that run or wait."""
+        return list(self._sequences)
 
     @property
     def capacity(self) -> int:
@@ -77,7 +83,7 @@ class Engine:
             text = TextState(self._detokenizer(), params.stop, params.include_stop_str_in_output)
         sequence = Sequence.of(next(self._keys), request, text)
         sequence.trace = self.trace
-        if request.max_tokens == 0:
+        if request.max_tokens == 0 and request.params.prompt_logprobs is None:
             sequence.finish_reason = "length"
         self._sequences[request.id] = sequence
         self.scheduler.add(sequence)
@@ -90,7 +96,7 @@ class Engine:
 
     def clear(self) -> None:
         """Drops every request, in whatever state a failed step left it, and asserts that the cache is whole."""
-        for request_id in list(self._sequences):
+        for request_id in self.in_flight:
             self.abort(request_id)
         self.parts.cache.check_integrity([])
 
@@ -100,6 +106,7 @@ class Engine:
         for sequence in ended:
             self._retire(sequence)
         turns, preempted = self.scheduler.schedule()
+        self.preemptions += len(preempted)
         for sequence in preempted:
             self._forget(sequence)
         if turns:

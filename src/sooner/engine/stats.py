@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from sooner.types import RoundRecord
 
+REASONS = ("drafter_error", "plain_reason")
+
 
 @dataclass(slots=True)
 class Stats:
@@ -32,6 +34,7 @@ class Stats:
     drafted_by_length: Counter[int] = field(default_factory=Counter)
     accepted_by_length: Counter[int] = field(default_factory=Counter)
     drafter_error: str = ""  # why drafting was switched off, if a drafter failed
+    plain_reason: str = ""  # why the last round without a draft had none
 
     def add(self, record: RoundRecord) -> None:
         self.rounds += 1
@@ -44,6 +47,7 @@ class Stats:
         self.target_s += record.target_s
         self.verify_s += record.verify_s
         self.commit_s += record.commit_s
+        self.plain_reason = self.plain_reason if record.draft else record.reason
 
     def add_prefill(self, record: RoundRecord) -> None:
         self.prefill_tokens += len(record.committed)
@@ -51,10 +55,8 @@ class Stats:
 
     def merge(self, other: Stats) -> None:
         for name in self.__slots__:
-            if name == "drafter_error":
-                self.drafter_error = self.drafter_error or other.drafter_error
-            else:
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, mine or theirs if name in REASONS else mine + theirs)
 
     @property
     def decode_s(self) -> float:
@@ -90,7 +92,7 @@ class Stats:
         raw = {
             name: getattr(self, name)
             for name in self.__slots__
-            if name not in ("drafted_by_length", "accepted_by_length", "drafter_error")
+            if name not in ("drafted_by_length", "accepted_by_length", *REASONS)
         }
         derived = {
             "output_tokens": self.output_tokens,

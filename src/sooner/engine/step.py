@@ -117,7 +117,9 @@ def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | No
     sequence = turn.sequence
     if not turn.completes:
         return None
-
+    if sequence.remaining == 0:  # the prompt's log-probabilities were all that was wanted
+        sequence.finish_reason = "length"
+        return None
     tokens, road, noise = sequence.ledger.tokens, sequence.road, sequence.noise
     try:
         if rule == "match":
@@ -162,7 +164,7 @@ def record(
             start=len(turn.sequence.ledger) - len(tokens),
             drafter=grant.drafter if proposal else "",
             rule=rule,
-            reason=grant.reason,
+            reason=grant.reason if proposal or not grant.tokens else f"{grant.drafter} had nothing to propose",
             draft=proposal.tokens,
             accepted=min(len(verdict.path), len(tokens)) if verdict else 0,
             committed=tuple(tokens),
