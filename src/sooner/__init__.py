@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sooner.errors import SoonerError
-from sooner.types import SamplingParams, Speculation
+from sooner.types import SamplingParams, Speculation, Structured
 
 if TYPE_CHECKING:
     from sooner.llm import LLM
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "SamplingParams", "SoonerError", "Speculation"]
+__all__ = ["LLM", "SamplingParams", "SoonerError", "Speculation", "Structured"]
 
 
 def __getattr__(name: str) -> Any:

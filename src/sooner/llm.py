@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 from typing import cast
 
@@ -19,6 +20,7 @@ from sooner.models.build import Progress, build_decoder
 from sooner.models.checkpoint import open_checkpoint
 from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
+from sooner.models.structure import Structures
 from sooner.models.tokenizer import TextStream
 from sooner.outputs import Completion, Event, Output
 from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
@@ -31,8 +33,8 @@ class LLM:
     """A target model with its drafters, ready to answer.
 
     model: a short name (`smollm2`), a .gguf file, a Hugging Face folder, or a name on the hub: `org/name[@revision]`,
-    `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "model:PATH",
-    "model:self/N", "package.module:Class"; None decodes plainly.
+    `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "grammar",
+    "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
     draft_tokens: the most tokens drafted a round. verify: "auto", "match", "rejection" or "block".
     weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
     or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
@@ -165,9 +167,14 @@ class LLM:
                 eos=self.config.eos,
                 bad_words=tuple(way for word in params.bad_words for way in self._spellings(word)),
                 max_tokens=room if params.max_tokens is None else params.max_tokens,
+                structure=self._structures.compile(params.structured) if params.structured else None,
             )
             for sample in range(params.n)
         ]
+
+    @cached_property
+    def _structures(self) -> Structures:
+        return Structures(self.tokenizer, self.config.vocabulary, self.config.eos)
 
     def _speculation(self, wanted: bool | Speculation) -> Speculation:
         if isinstance(wanted, Speculation):

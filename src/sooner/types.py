@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,51 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 Kind = Literal["correction", "bonus"]
 Rule = Literal["auto", "match", "rejection", "block"]
 RULES: tuple[Rule, ...] = ("auto", "match", "rejection", "block")
+
+
+@dataclass(frozen=True, slots=True)
+class Structured:
+    """The form that an answer must have: exactly one of these.
+
+    json_schema: a JSON schema, as text or as a mapping; its "x-guidance" may set llguidance's options, for instance
+    {"whitespace_flexible": false}. json_object: any JSON object. regex: what the whole answer matches. grammar: in
+    Lark's or llama.cpp's (GBNF) notation.
+    """
+
+    json_schema: str | Mapping[str, Any] | None = None
+    json_object: bool = False
+    regex: str | None = None
+    grammar: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
+        if len(given) != 1:
+            raise InputError(f"structured output has {given or 'nothing'}, must have one; known are {_names(self)}")
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """What it is written in, "json_schema", "regex" or "grammar", and the text."""
+        if self.regex is not None:
+            return "regex", self.regex
+        if self.grammar is not None:
+            return "grammar", self.grammar
+        schema = {"type": "object"} if self.json_schema is None else self.json_schema
+        return "json_schema", schema if isinstance(schema, str) else json.dumps(schema)
+
+
+class Structure(Protocol):
+    """A compiled `Structured` for one vocabulary. Both answers are functions of the output so far alone."""
+
+    def allowed(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
+        """Which tokens [vocabulary] may come next; None after a token that was not allowed, or that ended the answer.
+
+        Only rows of a draft that will be rejected can be there.
+        """
+        ...
+
+    def forced(self, output: Sequence[int]) -> list[int]:
+        """Tokens that spell what has to come next; empty where there is a choice."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +94,7 @@ class SamplingParams:
     seed: int | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    structured: Structured | None = None
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
@@ -63,6 +110,8 @@ class SamplingParams:
         for token, bias in self.logit_bias.items():
             _require(token >= 0, "logit_bias token id", token, "at least 0", "use ids of the target's vocabulary")
             _check_range("logit_bias", bias, -100.0, 100.0, "OpenAI's range")
+        if self.structured and self.ignore_eos:
+            raise InputError("ignore_eos does not go with structured output, which ends with an end token; drop it")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InputError(f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}; lower one of them")
 
@@ -72,12 +121,22 @@ class SamplingParams:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Unknown keys raise and are named, with the known ones."""
-        known = [f.name for f in fields(cls)]
-        unknown = sorted(set(values) - set(known))
-        if unknown:
-            raise InputError(f"unknown sampling option {', '.join(unknown)}; known are {', '.join(known)}")
+        """Unknown keys raise and are named, with the known ones. `structured` may be a mapping too."""
+        _check_names("sampling option", values, cls)
+        structured = values.get("structured")
+        if isinstance(structured, Mapping):
+            _check_names("option of structured output", structured, Structured)
+            return cls(**{**values, "structured": Structured(**structured)})
         return cls(**values)
+
+
+def _names(nouns: Any) -> str:
+    return ", ".join(f.name for f in fields(nouns))
+
+
+def _check_names(what: str, values: Mapping[str, Any], nouns: Any) -> None:
+    if unknown := sorted(set(values) - {f.name for f in fields(nouns)}):
+        raise InputError(f"unknown {what} {', '.join(unknown)}; known are {_names(nouns)}")
 
 
 _INF = math.inf
@@ -144,6 +203,7 @@ class Request:
     eos: frozenset[int] = frozenset()
     bad_words: tuple[tuple[int, ...], ...] = ()
     max_tokens: int = 256
+    structure: Structure | None = None
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -78,6 +78,17 @@ def test_prompts_come_from_standard_input_and_jsonl(tiny: Path, tmp_path: Path) 
     assert answers[0]["token_ids"] == json.loads(plain.stdout)["token_ids"]
 
 
+def test_answers_follow_a_schema(tiny: Path, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"the": {"enum": [1, 2]}}, "required": ["the"]}')
+    options = ("--json-schema", schema, "--draft", "grammar", "--compare", "--json", "-n", "100")
+    done = sooner("generate", tiny, "-p", "in", *options)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["identical"] is True and result["finish_reason"] in ("stop", "length")
+    assert result["finish_reason"] == "length" or json.loads(result["text"])["the"] in (1, 2)
+
+
 def test_show_colours_tokens_by_origin(tiny: Path) -> None:
     done = sooner("generate", tiny, "-p", "the the the", "--draft", "ngram", "-n", "24", "--show")
     assert done.returncode == 0, done.stderr
@@ -102,7 +113,10 @@ def test_show_colours_tokens_by_origin(tiny: Path) -> None:
         (["-p", ""], "the prompt is empty"),
         (["-p", "a", "--compare"], "--compare needs a draft"),
         (["-p", "a", "--draft", "ngram", "--compare", "--temperature", "1"], "needs --seed"),
-        (["-f", "missing.txt"], "cannot read prompts from missing.txt"),
+        (["-f", "missing.txt"], "cannot read missing.txt"),
+        (["-p", "a", "--json-schema", "missing.json"], "cannot read missing.json"),
+        (["-p", "a", "--regex", "[a-z"], "regex '[a-z' cannot be used: "),
+        (["-p", "a", "--regex", "a", "--grammar", "README.md"], "has ['regex', 'grammar'], must have one"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(tiny: Path, arguments: list[str], message: str) -> None:

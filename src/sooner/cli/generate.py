@@ -14,7 +14,7 @@ import typer
 from sooner.cli import options
 from sooner.cli.progress import loading
 from sooner.errors import InputError
-from sooner.types import RoundRecord, Rule, SamplingParams
+from sooner.types import RoundRecord, Rule, SamplingParams, Structured
 
 if TYPE_CHECKING:
     from sooner.llm import LLM
@@ -39,6 +39,9 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="makes sampling repeatable")] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="most tokens of an answer")] = 256,
     stop: Annotated[list[str] | None, typer.Option(help="a string that ends the answer; may be repeated")] = None,
+    json_schema: Annotated[Path | None, typer.Option(help="a file with the JSON schema that answers follow")] = None,
+    regex: Annotated[str | None, typer.Option(help="a regular expression that whole answers match")] = None,
+    grammar: Annotated[Path | None, typer.Option(help="a file with a grammar for answers (Lark or GBNF)")] = None,
     chat: Annotated[bool | None, typer.Option("--chat/--raw", help="[default: chat where the model has it]")] = None,
     weights: options.Weights = "auto",
     kernels: options.Kernels = "auto",
@@ -60,6 +63,7 @@ def generate(
         seed=seed,
         max_tokens=max_tokens,
         stop=tuple(stop or ()),
+        structured=structured(json_schema, regex, grammar),
     )
     if compare and not draft:
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
@@ -92,10 +96,7 @@ def read_prompts(given: list[str], files: list[Path]) -> list[str | list[dict[st
     """Texts and conversations, from options, files, or standard input when there are none."""
     prompts: list[str | list[dict[str, str]]] = list(given)
     for path in files:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"cannot read prompts from {path}: {error}") from error
+        text = read_text(path)
         prompts += (
             [parse_line(path, *line) for line in enumerate(text.splitlines(), 1) if line[1].strip()]
             if (path.suffix == ".jsonl")
@@ -106,6 +107,20 @@ def read_prompts(given: list[str], files: list[Path]) -> list[str | list[dict[st
             raise InputError("no prompt; give one with -p, --file, or on standard input")
         prompts = [sys.stdin.read()]
     return prompts
+
+
+def structured(json_schema: Path | None, regex: str | None, grammar: Path | None) -> Structured | None:
+    if all(form is None for form in (json_schema, regex, grammar)):
+        return None
+    schema, rules = (None if path is None else read_text(path) for path in (json_schema, grammar))
+    return Structured(json_schema=schema, regex=regex, grammar=rules)
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def parse_line(path: Path, number: int, line: str) -> str | list[dict[str, str]]:

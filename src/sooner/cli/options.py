@@ -9,7 +9,9 @@ import typer
 Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Face folder, or org/name on the hub")]
 Draft = Annotated[
     str | None,
-    typer.Option("--draft", help="drafters, comma-separated: ngram, suffix, model:PATH, model:self/N, package:Class"),
+    typer.Option(
+        "--draft", help="drafters, comma-separated: ngram, suffix, grammar, model:PATH, model:self/N, package:Class"
+    ),
 ]
 DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="most tokens drafted a round")]
 Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or block")]

@@ -23,7 +23,7 @@ from sooner.models.runner import F32, Span, forward
 from sooner.models.tokenizer import Tokenizer
 from sooner.sampling.draws import RoundDraws, Source
 from sooner.sampling.noise import Noise
-from sooner.sampling.road import Road
+from sooner.sampling.road import NoTokenError, Road
 from sooner.types import Distribution, Draft, Ledger
 
 SELF = "self/"
@@ -73,7 +73,8 @@ class ModelDrafter:
                 if guess != token:
                     break
                 confirmed += 1
-            self._cache.truncate(state.table, min(state.table.length, confirmed))
+            # The last token is read again even where it was guessed right: the next draft begins with its logits.
+            self._cache.truncate(state.table, min(state.table.length, confirmed, len(ledger) - 1))
             self._cache.publish(state.table, ledger.tokens)
             state.start, state.guesses = len(ledger), []
 
@@ -138,15 +139,19 @@ class Work:
         return len(self.tokens) < self.limit and self.tokens[-1] not in self.ask.request.stop_ids
 
     def extend(self, logits: F32) -> None:
-        """Draws the next token, from the same road as the target's."""
-        prefix = self.ask.ledger.tokens + self.tokens
+        """Draws the next token, from the same road as the target's; the draft ends where that leaves none."""
+        try:
+            token, q = self._draw(logits, self.ask.ledger.tokens + self.tokens)
+        except NoTokenError:
+            self.limit = len(self.tokens)
+            return
+        self.tokens.append(token)
+        self.probs.append(q)
+
+    def _draw(self, logits: F32, prefix: Sequence[int]) -> tuple[int, Distribution | None]:
         if self.ask.rule == "match":
-            self.tokens.append(self._road.choose(logits, prefix, self._noise))
-            self.probs.append(None)
-        else:
-            token, q = sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
-            self.tokens.append(token)
-            self.probs.append(q)
+            return self._road.choose(logits, prefix, self._noise), None
+        return sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
 
 
 def sample_draft(

@@ -147,5 +147,7 @@ class Engine:
             )
         if unknown := [name for name in request.speculation.drafters if name not in self.parts.drafters]:
             raise InputError(f"drafter {unknown[0]!r} is not loaded; loaded are {sorted(self.parts.drafters)}")
+        if request.params.structured and not request.structure:
+            raise InputError("structured output needs a tokenizer, and this request was made without one; drop it")
         if request.params.stop and not self._detokenizer:
             raise InputError(f"stop strings {request.params.stop} need a tokenizer; use stop_token_ids")

@@ -113,7 +113,10 @@ def choosing(turn: Turn, proposal: Draft, rows: F32) -> F32:
 
 
 def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | None:
-    """The verdict on one draft; None where no token is due. logits [1 + len(draft), V], row 0 after the ledger."""
+    """The verdict on one draft; None where no token is due. logits [1 + len(draft), V], row 0 after the ledger.
+
+    A bad row ends the request when the ledger has reached it, as in plain decoding: until then it drops the draft.
+    """
     sequence = turn.sequence
     if not turn.completes:
         return None
@@ -126,6 +129,8 @@ def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | No
             return judge_by_match(proposal, tokens, logits, road, noise)
         return judge_by_ratio(rule, proposal, tokens, logits, road, noise)
     except NumericalError as error:
+        if proposal:
+            return verify(turn, EMPTY, rule, logits[:1])
         sequence.finish_reason, sequence.error = "error", str(error)
         return None
 

@@ -1,9 +1,9 @@
 """The sampling road: logits of one row -> scores over the tokens that survive. The only place where that happens.
 
 One order, for the target and for every drafter: logit bias, repetition penalty (prompt and output), presence and
-frequency penalties (output), bad words, minimum length, temperature, top-k, top-p on what top-k left, min-p. "Output"
-is the committed tokens plus the drafted tokens before the row: the road is a function of the row's prefix, so a
-rejected token never leaves a trace.
+frequency penalties (output), bad words, minimum length, structure, temperature, top-k, top-p on what top-k left,
+min-p. "Output" is the committed tokens plus the drafted tokens before the row: the road is a function of the row's
+prefix, so a rejected token never leaves a trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sooner.sampling.noise import Noise
-from sooner.types import Request, SamplingParams
+from sooner.types import Request, SamplingParams, Structure
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -25,24 +25,33 @@ class NumericalError(ArithmeticError):
     """A row of logits holds NaN or +inf, or the options left no token to choose."""
 
 
+class NoTokenError(NumericalError):
+    """The options or the structure leave no token, or the structure cannot be followed any further."""
+
+
 @dataclass(frozen=True, slots=True)
 class Road:
-    """One request's road. stop_ids are masked until min_tokens; bad_words are token sequences that may not occur."""
+    """One request's road. stop_ids are masked until min_tokens; bad_words are token sequences that may not occur.
+
+    structure: tells which tokens may come next; a form that the whole output has to have.
+    """
 
     params: SamplingParams
     prompt_length: int
     stop_ids: tuple[int, ...] = ()
     bad_words: tuple[tuple[int, ...], ...] = ()
+    structure: Structure | None = None
 
     @classmethod
     def of(cls, request: Request) -> Road:
-        return cls(request.params, len(request.prompt), tuple(sorted(request.stop_ids)), request.bad_words)
+        stops = tuple(sorted(request.stop_ids))
+        return cls(request.params, len(request.prompt), stops, request.bad_words, request.structure)
 
     @property
     def adjusts(self) -> bool:
         """Whether `adjust` can change a row."""
         p = self.params
-        return bool(p.logit_bias or self.bad_words or p.min_tokens) or (
+        return bool(p.logit_bias or self.bad_words or p.min_tokens or self.structure) or (
             (p.repetition_penalty, p.presence_penalty, p.frequency_penalty) != (1.0, 0.0, 0.0)
         )
 
@@ -59,6 +68,8 @@ class Road:
                 row[word[-1]] = -np.inf
         if len(prefix) - self.prompt_length < self.params.min_tokens:
             row[list(self.stop_ids)] = -np.inf
+        if self.structure and (allowed := self.structure.allowed(prefix[self.prompt_length :])) is not None:
+            row[~allowed] = -np.inf
         return row
 
     def _penalise(self, row: F32, prefix: Sequence[int]) -> None:
@@ -123,7 +134,7 @@ class Road:
 def check_row(row: F32) -> None:
     """Raises where no token can be chosen honestly."""
     top = row.max()
+    if top == -np.inf:
+        raise NoTokenError("the sampling options leave no token")
     if not np.isfinite(top):
-        raise NumericalError(
-            "the sampling options leave no token" if top == -np.inf else f"the target's logits hold {top}"
-        )
+        raise NumericalError(f"the target's logits hold {top}")

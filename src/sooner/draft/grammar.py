@@ -1,0 +1,35 @@
+"""Drafts what a structure leaves no choice about: the keys of a JSON schema, the quotes around them, the end.
+
+Verification keeps a forced token because the target's choice is taken among the allowed ones. Where the mask leaves one
+token that is certain; where the same text can be spelled in other tokens, the target may prefer another spelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sooner.draft.protocol import Ask
+from sooner.types import EMPTY, Draft, Ledger
+
+
+class GrammarDrafter:
+    """Implements `protocol.Drafter`. Proposes nothing for a request without structured output."""
+
+    name = "grammar"
+    samples = False
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [self._draft(ask) for ask in asks]
+
+    def _draft(self, ask: Ask) -> Draft:
+        structure = ask.request.structure
+        return Draft.chain(structure.forced(ask.ledger.output)[: ask.limit]) if structure else EMPTY
+
+    def commit(self, key: int, ledger: Ledger) -> None:
+        """Nothing is kept."""
+
+    def cached(self, key: int) -> int:  # noqa: ARG002
+        return 0
+
+    def forget(self, key: int) -> None:
+        """Nothing is kept."""
