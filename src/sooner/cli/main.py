@@ -8,6 +8,7 @@ import typer
 
 from sooner.cli import bench
 from sooner.cli.certify import certify
+from sooner.cli.chat import chat
 from sooner.cli.convert import convert
 from sooner.cli.doctor import doctor
 from sooner.cli.generate import generate
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(generate)
+app.command()(chat)
 app.command()(serve)
 app.command()(certify)
 app.command()(pull)
