@@ -17,7 +17,7 @@ from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
 from sooner.models.build import Progress, build_decoder
-from sooner.models.checkpoint import open_checkpoint
+from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
 from sooner.models.structure import Structures
@@ -69,7 +69,8 @@ class LLM:
         backend = make_kernels(device, weights, threads, kernels)
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
-        self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
+        with naming(checkpoint.path):
+            self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
         cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
         target = Target(self.config.vocabulary, context, self.config.eos)
 
