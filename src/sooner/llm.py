@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import count
 from typing import cast
 
-from sooner.draft.load import load_drafter
+from sooner.draft.load import load_drafter, load_lookup
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.engine.engine import Engine
@@ -27,6 +27,8 @@ from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, str]]
+
+ALWAYS_LOADED = ("prediction", "grammar")  # they cost nothing for requests that do not need them
 
 
 class LLM:
@@ -81,7 +83,7 @@ class LLM:
 
         self.engine = Engine(
             self.decoder,
-            {name: drafter(name) for name in names},
+            {name: load_lookup(name) for name in ALWAYS_LOADED} | {name: drafter(name) for name in names},
             cache_tokens=cache_tokens,
             max_sequences=max_sequences,
             prefix_cache=prefix_cache,
@@ -96,17 +98,22 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculative: bool | Speculation = True,
+        prediction: str | Sequence[str] | None = None,
     ) -> list[Output]:
         """Completes each prompt (text, or token ids).
 
         speculative: True drafts as the LLM was set up; False decodes plainly, with the same tokens; a `Speculation`
-        names loaded drafters, a length and a rule for these requests.
+        names loaded drafters, a length and a rule for these requests. prediction: the text that is expected, one for
+        all prompts or one each ("" for none): it is drafted from first.
         """
         batch = _as_batch(prompts)
         settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
         if len(settings) != len(batch):
             raise InputError(f"{len(settings)} SamplingParams for {len(batch)} prompts; give one, or one each")
-        jobs = [self.requests(p, s, speculative) for p, s in zip(batch, settings)]
+        expected = [prediction or ""] * len(batch) if prediction is None or isinstance(prediction, str) else prediction
+        if len(expected) != len(batch):
+            raise InputError(f"{len(expected)} predictions for {len(batch)} prompts; give one, or one each")
+        jobs = [self.requests(p, s, speculative, e) for p, s, e in zip(batch, settings, expected)]
         outputs = [Output(list(job[0].prompt), [Completion(i) for i in range(len(job))], job[0].seed) for job in jobs]
         places = {r.id: completion for job, out in zip(jobs, outputs) for r, completion in zip(job, out.outputs)}
         for _ in self._run([request for job in jobs for request in job], places):
@@ -114,10 +121,15 @@ class LLM:
         return outputs
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool | Speculation = True
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        speculative: bool | Speculation = True,
+        prediction: str = "",
     ) -> Iterator[Event]:
         """Yields an event for every step that brings something; leaving the loop early aborts the request."""
-        requests = self.requests(prompt, params or SamplingParams(), speculative)
+        requests = self.requests(prompt, params or SamplingParams(), speculative, prediction)
         return self._run(requests, {r.id: Completion(i) for i, r in enumerate(requests)})
 
     def chat(
@@ -145,7 +157,9 @@ class LLM:
             for request in requests:
                 self.engine.abort(request.id)
 
-    def requests(self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation = True) -> list[Request]:
+    def requests(
+        self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation = True, prediction: str = ""
+    ) -> list[Request]:
         """One request a sample, with everything that depends on the model resolved. Safe beside a running engine."""
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         room = self.engine.capacity - len(ids)
@@ -154,6 +168,7 @@ class LLM:
                 f"the prompt has {len(ids)} tokens, the context holds {self.engine.capacity} with the answer; "
                 "shorten the prompt or raise the context (--max-context)"
             )
+        expected = tuple(self.tokenizer.encode(prediction, add_special=False))
         seeded = params.seed is not None
         seed = params.seed if params.seed is not None else secrets.randbits(64)
         return [
@@ -164,11 +179,12 @@ class LLM:
                 seed=seed,
                 seeded=seeded,
                 sample=sample,
-                speculation=self._speculation(speculative),
+                speculation=self._speculation(speculative, prediction, params),
                 eos=self.config.eos,
                 bad_words=tuple(way for word in params.bad_words for way in self._spellings(word)),
                 max_tokens=room if params.max_tokens is None else params.max_tokens,
                 structure=self._structures.compile(params.structured) if params.structured else None,
+                prediction=expected,
             )
             for sample in range(params.n)
         ]
@@ -177,10 +193,16 @@ class LLM:
     def _structures(self) -> Structures:
         return Structures(self.tokenizer, self.config.vocabulary, self.config.eos)
 
-    def _speculation(self, wanted: bool | Speculation) -> Speculation:
+    def _speculation(self, wanted: bool | Speculation, prediction: str, params: SamplingParams) -> Speculation:
+        """As it is wanted; True adds the drafters that only this request has a use for."""
         if isinstance(wanted, Speculation):
             return wanted
-        return self.speculation if wanted else Speculation(rule=self.speculation.rule)
+        if not wanted:
+            return Speculation(rule=self.speculation.rule)
+        first = ("prediction",) if prediction else ()
+        last = ("grammar",) if params.structured and self.speculation.drafters else ()
+        names = dict.fromkeys((*first, *self.speculation.drafters, *last))
+        return replace(self.speculation, drafters=tuple(names))
 
     def _spellings(self, word: str) -> set[tuple[int, ...]]:
         """A bad word's token sequences at the start of a text and after a space."""

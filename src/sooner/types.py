@@ -204,6 +204,7 @@ class Request:
     bad_words: tuple[tuple[int, ...], ...] = ()
     max_tokens: int = 256
     structure: Structure | None = None
+    prediction: tuple[int, ...] = ()  # what the output is expected to be like
 
     @property
     def stop_ids(self) -> frozenset[int]:

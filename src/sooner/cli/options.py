@@ -10,7 +10,8 @@ Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Fac
 Draft = Annotated[
     str | None,
     typer.Option(
-        "--draft", help="drafters, comma-separated: ngram, suffix, grammar, model:PATH, model:self/N, package:Class"
+        "--draft",
+        help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, package:Class",
     ),
 ]
 DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="most tokens drafted a round")]

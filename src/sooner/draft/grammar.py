@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sooner.draft.protocol import Ask
-from sooner.types import EMPTY, Draft, Ledger
+from sooner.types import Draft, Ledger
 
 
 class GrammarDrafter:
@@ -19,11 +19,18 @@ class GrammarDrafter:
     samples = False
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [self._draft(ask) for ask in asks]
+        return [Draft.chain(self._forced(ask)) for ask in asks]
 
-    def _draft(self, ask: Ask) -> Draft:
+    def estimate(self, ask: Ask) -> list[float]:
+        """For each token that would be proposed: the estimated chance that it and all before it are accepted.
+
+        Certain where no other token spells the same text, which is most often the case.
+        """
+        return [1.0] * len(self._forced(ask))
+
+    def _forced(self, ask: Ask) -> list[int]:
         structure = ask.request.structure
-        return Draft.chain(structure.forced(ask.ledger.output)[: ask.limit]) if structure else EMPTY
+        return structure.forced(ask.ledger.output)[: ask.limit] if structure else []
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """Nothing is kept."""
