@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import count
 from typing import cast
 
+from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
@@ -28,6 +29,7 @@ from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, str]]
 
+SHARED = "shared"  # the one history of an LLM's requests, where it is switched on
 ALWAYS_LOADED = ("prediction", "grammar")  # they cost nothing for requests that do not need them
 
 
@@ -42,7 +44,9 @@ class LLM:
     or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
     at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
     values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
-    as it is used. prefix_cache: prompts start from pages that earlier requests left. trace: called with every round.
+    as it is used. prefix_cache: prompts start from pages that earlier requests left. shared_history: requests may also
+    draft from one another's answers, after the other drafters; leave it off where clients must not learn of each other.
+    trace: called with every round.
     progress: called while the weights are packed, with the bytes that are done and all of them.
     """
 
@@ -61,10 +65,13 @@ class LLM:
         max_sequences: int = 8,
         kv_memory: int | None = None,
         prefix_cache: bool = True,
+        shared_history: bool = False,
         trace: Callable[[RoundRecord], None] | None = None,
         progress: Progress | None = None,
     ) -> None:
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
+        self._history = SHARED if shared_history else ""
+        names += ("history",) if shared_history else ()
         self.speculation = Speculation(names, draft_tokens, verify)
         checkpoint = open_checkpoint(find_model(model))
         context = _context(max_context, checkpoint.config.context)
@@ -79,6 +86,8 @@ class LLM:
         def drafter(name: str) -> Drafter:
             if name.startswith("model:"):
                 return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
+            if name == "history" and shared_history:
+                return HistoryDrafter()
             return load_drafter(name, target)
 
         self.engine = Engine(
@@ -185,6 +194,7 @@ class LLM:
                 max_tokens=room if params.max_tokens is None else params.max_tokens,
                 structure=self._structures.compile(params.structured) if params.structured else None,
                 prediction=expected,
+                history=self._history,
             )
             for sample in range(params.n)
         ]

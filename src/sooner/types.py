@@ -205,6 +205,7 @@ class Request:
     max_tokens: int = 256
     structure: Structure | None = None
     prediction: tuple[int, ...] = ()  # what the output is expected to be like
+    history: str = ""  # requests of one name may draft from one another's answers; "" from none
 
     @property
     def stop_ids(self) -> frozenset[int]:

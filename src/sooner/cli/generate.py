@@ -49,6 +49,7 @@ def generate(
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    shared_history: options.SharedHistory = False,
     compare: Annotated[bool, typer.Option("--compare", help="answer plainly too and compare")] = False,
     show: Annotated[bool, typer.Option("--show", help="colour accepted, corrected and bonus tokens")] = False,
     trace: Annotated[Path | None, typer.Option(help="write one JSON line a round to this file")] = None,
@@ -67,7 +68,7 @@ def generate(
         structured=structured(json_schema, regex, grammar),
     )
     expected = "" if prediction is None else read_text(prediction)
-    if compare and not (draft or expected):
+    if compare and not (draft or expected or shared_history):
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
     note(f"loading {model}")
     from sooner.llm import LLM
@@ -83,6 +84,7 @@ def generate(
         device=device,
         threads=threads,
         max_context=max_context,
+        shared_history=shared_history,
         trace=tracer.write if tracer else None,
         progress=loading,
     )

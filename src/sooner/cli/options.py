@@ -25,4 +25,7 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor
 MaxContext = Annotated[
     int | None, typer.Option("--max-context", help="tokens of prompt and answer [default: the model's, at most 4096]")
 ]
+SharedHistory = Annotated[
+    bool, typer.Option("--shared-history", help="draft from other requests' answers too; not between strangers")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
