@@ -1,9 +1,14 @@
 """What every test runs under."""
 
+import os
 from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
+
+_CACHE = TemporaryDirectory()  # measured costs of this session, for commands in other processes too
+os.environ["SOONER_CACHE"] = _CACHE.name
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,8 @@ Distribution = NDArray[np.float64]  # [vocabulary], sums to 1
 FinishReason = Literal["stop", "length", "abort", "error"]
 Kind = Literal["correction", "bonus"]
 Rule = Literal["auto", "match", "rejection", "block"]
+DraftTokens = int | Literal["auto"]
+LONGEST_DRAFT = 16  # that "auto" ever asks for
 RULES: tuple[Rule, ...] = ("auto", "match", "rejection", "block")
 
 
@@ -177,16 +179,28 @@ def _check_range(name: str, value: Any, low: float, high: float, remedy: str) ->
 class Speculation:
     """What a request asks of the draft side. An empty `drafters` is plain decoding.
 
-    drafters: names under which the engine knows them, best first. draft_tokens: the most tokens drafted a round.
+    drafters: names under which the engine knows them. draft_tokens: a number, of the first drafter every round; or
+    "auto", and the policy chooses the drafter and the number for every round, none included.
     """
 
     drafters: tuple[str, ...] = ()
-    draft_tokens: int = 4
+    draft_tokens: DraftTokens = "auto"
     rule: Rule = "auto"
 
     def __post_init__(self) -> None:
         _require(self.rule in RULES, "verify", self.rule, "one of " + ", ".join(RULES), "use auto")
-        _require(0 <= self.draft_tokens <= 64, "draft_tokens", self.draft_tokens, "between 0 and 64", "4 is usual")
+        number = self.draft_tokens if isinstance(self.draft_tokens, int) else -1
+        ok = self.draft_tokens == "auto" or 0 <= number <= 64
+        _require(ok, "draft_tokens", self.draft_tokens, '"auto" or between 0 and 64', "auto chooses by itself")
+
+    @property
+    def longest(self) -> int:
+        """The most tokens that a round may draft."""
+        return LONGEST_DRAFT if self.draft_tokens == "auto" else self.draft_tokens
+
+    @property
+    def adaptive(self) -> bool:
+        return self.draft_tokens == "auto" and bool(self.drafters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +218,6 @@ class Request:
     bad_words: tuple[tuple[int, ...], ...] = ()
     max_tokens: int = 256
     structure: Structure | None = None
-    prediction: tuple[int, ...] = ()  # what the output is expected to be like
-    history: str = ""  # requests of one name may draft from one another's answers; "" from none
 
     @property
     def stop_ids(self) -> frozenset[int]:

@@ -7,12 +7,13 @@ from typing import Any, cast
 import pytest
 
 from sooner.bench import cost, machine
-from sooner.bench.cost import Plan, floor_ms, measure_cost, multiply_adds, weight_bytes
+from sooner.bench.cost import Plan, floor_ms, measure_cost
 from sooner.bench.overhead import Clock, Clocked
 from sooner.cache.paged import Table
 from sooner.errors import InputError
 from sooner.llm import LLM
 from sooner.models.decoder import Decoder
+from sooner.models.sizes import multiply_adds, weight_bytes
 
 
 def decoder_of(layers: int) -> Decoder:

@@ -41,7 +41,7 @@ def test_a_conversation(tiny: Path, tmp_path: Path) -> None:
     messages = json.loads(saved.read_text())["messages"]
     assert [message["role"] for message in messages] == ["system", "user", "assistant", "user", "assistant"]
     assert done.stdout == "".join(m["content"] + "\n" for m in messages if m["role"] == "assistant")
-    for part in ("ngram, at most 4 tokens", "drafting: off", "2 answers, 18 tokens", "exists already", "is empty"):
+    for part in ("ngram, as much as pays", "drafting: off", "2 answers, 18 tokens", "exists already", "is empty"):
         assert part in done.stderr
 
 

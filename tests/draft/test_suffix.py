@@ -26,7 +26,7 @@ def propose(tokens: Sequence[int], limit: int = 3, **options: float) -> tuple[in
 
 
 def estimate(tokens: Sequence[int], limit: int = 3) -> tuple[float, ...]:
-    return SuffixDrafter(doubt=DOUBT).estimate(ask(tokens, limit))
+    return tuple(SuffixDrafter(doubt=DOUBT).estimate(ask(tokens, limit)))
 
 
 def by_counting(tokens: Sequence[int], limit: int) -> tuple[list[int], list[float]]:
@@ -110,7 +110,7 @@ def test_grows_as_if_made_from_scratch(chunks: list[list[int]]) -> None:
     for chunk in chunks:
         one.ledger.tokens += chunk
         assert drafter.propose([one])[0].tokens == propose(one.ledger.tokens, doubt=DOUBT)
-        assert drafter.estimate(one) == estimate(one.ledger.tokens)
+        assert tuple(drafter.estimate(one)) == estimate(one.ledger.tokens)
         assert drafter.cached(one.key) == len(one.ledger)
 
 

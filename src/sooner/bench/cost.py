@@ -16,10 +16,10 @@ from sooner.cache.paged import Table
 from sooner.draft.protocol import Ask
 from sooner.engine.judge import prefix
 from sooner.errors import InputError
-from sooner.kernels.interface import Packed
 from sooner.llm import LLM
 from sooner.models.decoder import Decoder
 from sooner.models.runner import Span, forward
+from sooner.models.sizes import multiply_adds, weight_bytes
 from sooner.sampling.noise import Noise
 from sooner.sampling.road import Road
 from sooner.types import Draft, Ledger, Request, SamplingParams
@@ -149,30 +149,6 @@ def floor_ms(decoder: Decoder, rows: int, read_gbs: float, peak_gflops: float) -
     reading = weight_bytes(decoder) / read_gbs / 1e6
     arithmetic = 2 * multiply_adds(decoder, rows, rows) / peak_gflops / 1e6
     return max(reading, arithmetic)
-
-
-def weight_bytes(decoder: Decoder) -> int:
-    """Bytes that one pass reads: the layers and the head. A separate embedding is only looked up."""
-    return sum(matrix.nbytes for matrix in [*_layer_matrices(decoder), decoder.head])
-
-
-def formats(decoder: Decoder) -> list[str]:
-    """What the weights are kept in: the layers' formats, then the head's."""
-    return list(dict.fromkeys(matrix.format for matrix in [*_layer_matrices(decoder), decoder.head]))
-
-
-def multiply_adds(decoder: Decoder, rows: int, logits: int) -> int:
-    """Of the weight products: all rows through the layers, `logits` of them through the head."""
-    layers = sum(_size(matrix) for matrix in _layer_matrices(decoder))
-    return layers * rows + _size(decoder.head) * logits
-
-
-def _layer_matrices(decoder: Decoder) -> list[Packed]:
-    return [matrix for layer in decoder.layers for matrix in layer.matrices]
-
-
-def _size(matrix: Packed) -> int:
-    return matrix.shape[0] * matrix.shape[1]
 
 
 def drafter_cost(bench: Bench, name: str, context: int, length: int, repeats: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def cost(
 def speed(
     model: options.Model,
     draft: options.Draft = None,
-    draft_tokens: options.DraftTokens = 4,
+    draft_tokens: options.DraftTokens = "auto",
     verify: options.Verify = "auto",
     prompts: Annotated[
         Path | None, typer.Option(help=".jsonl with prompt, messages or turns (Spec-Bench) a line [default: our own]")
@@ -88,7 +88,7 @@ def speed(
     llm = load_model(
         model,
         draft=draft,
-        draft_tokens=draft_tokens,
+        draft_tokens=options.draft_tokens(draft_tokens),
         verify=cast(Rule, verify),
         weights=weights,
         threads=threads,
@@ -99,7 +99,7 @@ def speed(
         "model": model,
         "weights": weights,
         "draft": draft,
-        "draft_tokens": draft_tokens,
+        "draft_tokens": options.draft_tokens(draft_tokens),
         "verify": verify,
         "temperature": temperature,
         "max_tokens": max_tokens,
@@ -150,8 +150,8 @@ def load_model(model: str, **options: Any) -> LLM:
 
 def head(llm: LLM, suite: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     from sooner.bench import machine
-    from sooner.bench.cost import formats
     from sooner.bench.results import envelope
+    from sooner.models.sizes import formats
 
     facts = machine.facts(llm.decoder.kernels)
     used = {"formats": formats(llm.decoder), "threads": facts["threads"]}

@@ -30,7 +30,7 @@ PROMPT = "\n> "
 def chat(
     model: options.Model,
     draft: options.Draft = None,
-    draft_tokens: options.DraftTokens = 4,
+    draft_tokens: options.DraftTokens = "auto",
     verify: options.Verify = "auto",
     system: Annotated[str | None, typer.Option(help="the system message")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy")] = 0.0,
@@ -55,7 +55,7 @@ def chat(
     llm = LLM(
         model,
         draft=draft,
-        draft_tokens=draft_tokens,
+        draft_tokens=options.draft_tokens(draft_tokens),
         verify=cast(Rule, verify),
         weights=weights,
         kernels=kernels,
@@ -156,20 +156,21 @@ def draft_command(session: Session, rest: str) -> None:
     elif rest:
         session.speculation = chosen(rest, usual)
     now = session.speculation
-    what = f"{', '.join(now.drafters)}, at most {now.draft_tokens} tokens a round" if now.drafters else "off"
+    amount = "as much as pays" if now.draft_tokens == "auto" else f"at most {now.draft_tokens} tokens a round"
+    what = f"{', '.join(now.drafters)}, {amount}" if now.drafters else "off"
     note(f"drafting: {what} (loaded: {', '.join(usual.drafters) or 'none, start with --draft suffix'})")
 
 
 def chosen(rest: str, usual: Speculation) -> Speculation:
-    """From what follows /draft: drafters that are loaded, a number of tokens, or both."""
+    """From what follows /draft: drafters that are loaded, a number of tokens or auto, or both."""
     words = rest.replace(",", " ").split()
-    numbers = [int(word) for word in words if word.isdecimal()]
-    names = tuple(word for word in words if not word.isdecimal()) or usual.drafters
+    amounts = [options.draft_tokens(word) for word in words if word.isdecimal() or word == "auto"]
+    names = tuple(word for word in words if not word.isdecimal() and word != "auto") or usual.drafters
     unknown = [name for name in names if name not in usual.drafters]
-    if unknown or len(numbers) > 1:
+    if unknown or len(amounts) > 1:
         loaded = ", ".join(usual.drafters) or "no drafter; start with --draft suffix"
-        raise InputError(f"/draft {rest} is not understood; write on, off, names or a number. Loaded: {loaded}")
-    return replace(usual, drafters=names, draft_tokens=numbers[0] if numbers else usual.draft_tokens)
+        raise InputError(f"/draft {rest} is not understood; write on, off, auto, names or a number. Loaded: {loaded}")
+    return replace(usual, drafters=names, draft_tokens=amounts[0] if amounts else usual.draft_tokens)
 
 
 def stats_command(session: Session, _: str) -> None:

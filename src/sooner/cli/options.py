@@ -6,15 +6,19 @@ from typing import Annotated
 
 import typer
 
+from sooner import types
+from sooner.errors import InputError
+
 Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Face folder, or org/name on the hub")]
 Draft = Annotated[
     str | None,
     typer.Option(
-        "--draft",
-        help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, package:Class",
+        "--draft", help="drafters, comma-separated: ngram, suffix, grammar, model:PATH, model:self/N, package:Class"
     ),
 ]
-DraftTokens = Annotated[int, typer.Option("--draft-tokens", help="most tokens drafted a round")]
+DraftTokens = Annotated[
+    str, typer.Option("--draft-tokens", help="auto (what pays), or a number of tokens to draft every round")
+]
 Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or block")]
 Weights = Annotated[
     str, typer.Option("--weights", help="weights in memory: auto (as in the file), f32, bf16, f16, q8 or q4")
@@ -25,7 +29,14 @@ Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor
 MaxContext = Annotated[
     int | None, typer.Option("--max-context", help="tokens of prompt and answer [default: the model's, at most 4096]")
 ]
-SharedHistory = Annotated[
-    bool, typer.Option("--shared-history", help="draft from other requests' answers too; not between strangers")
-]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
+
+
+def draft_tokens(text: str) -> types.DraftTokens:
+    """What --draft-tokens says; `Speculation` checks the number."""
+    if text == "auto":
+        return "auto"
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"--draft-tokens is {text!r}, must be auto or a number; for example 4") from None

@@ -20,7 +20,7 @@ LOCAL = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 def serve(
     model: options.Model,
     draft: options.Draft = None,
-    draft_tokens: options.DraftTokens = 4,
+    draft_tokens: options.DraftTokens = "auto",
     verify: options.Verify = "auto",
     host: Annotated[str, typer.Option(help="address to bind to")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 8000,
@@ -38,7 +38,6 @@ def serve(
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
-    shared_history: options.SharedHistory = False,
 ) -> None:
     """Serve a model over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /metrics."""
     began = time.perf_counter()
@@ -52,14 +51,13 @@ def serve(
     llm = LLM(
         model,
         draft=draft,
-        draft_tokens=draft_tokens,
+        draft_tokens=options.draft_tokens(draft_tokens),
         verify=cast(Rule, verify),
         weights=weights,
         kernels=kernels,
         device=device,
         threads=threads,
         max_context=max_context,
-        shared_history=shared_history,
         max_sequences=max_sequences,
         kv_memory=None if kv_memory is None else kv_memory << 20,
         progress=loading,

@@ -6,10 +6,14 @@ token that is certain; where the same text can be spelled in other tokens, the t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import mul
 
 from sooner.draft.protocol import Ask
-from sooner.types import Draft, Ledger
+from sooner.types import EMPTY, Draft, Ledger
+
+SURE = 0.95  # of a forced token: the target may prefer another spelling
 
 
 class GrammarDrafter:
@@ -18,19 +22,16 @@ class GrammarDrafter:
     name = "grammar"
     samples = False
 
+    def estimate(self, ask: Ask) -> Iterator[float]:
+        """Nearly certain, for as many tokens as are forced."""
+        return accumulate((SURE for _ in self._draft(ask).tokens), mul)
+
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [Draft.chain(self._forced(ask)) for ask in asks]
+        return [self._draft(ask) for ask in asks]
 
-    def estimate(self, ask: Ask) -> list[float]:
-        """For each token that would be proposed: the estimated chance that it and all before it are accepted.
-
-        Certain where no other token spells the same text, which is most often the case.
-        """
-        return [1.0] * len(self._forced(ask))
-
-    def _forced(self, ask: Ask) -> list[int]:
+    def _draft(self, ask: Ask) -> Draft:
         structure = ask.request.structure
-        return structure.forced(ask.ledger.output)[: ask.limit] if structure else []
+        return Draft.chain(structure.forced(ask.ledger.output)[: ask.limit]) if structure else EMPTY
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """Nothing is kept."""

@@ -6,11 +6,15 @@ grows with the ledger, not from a search over it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from operator import mul
 
 from sooner.draft.lookup import LookupDrafter
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
+
+DOUBT = 2.0  # tokens of a match at which a copy is right every other time
 
 
 class NgramIndex:
@@ -21,6 +25,8 @@ class NgramIndex:
         self._continues: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(longest, shortest - 1, -1)}
 
     def extend(self, tokens: list[int]) -> None:
+        if len(tokens) == self.length:
+            return
         for n, continues in self._continues.items():
             start = max(self.length, n)
             window = tokens[start - n :]
@@ -29,12 +35,12 @@ class NgramIndex:
             continues.update(zip(grams, range(start, len(tokens))))
         self.length = len(tokens)
 
-    def find(self, tokens: list[int]) -> int | None:
-        """Where the continuation of the longest match starts; of its most recent occurrence, if there are several."""
+    def find(self, tokens: list[int]) -> tuple[int, int] | None:
+        """Where the continuation of the longest match starts, and how long the match is; the most recent of several."""
         for n, continues in self._continues.items():
             start = continues.get(tuple(tokens[-n:]))
             if start is not None:
-                return start
+                return start, n
         return None
 
 
@@ -54,12 +60,22 @@ class NgramDrafter(LookupDrafter[NgramIndex]):
             raise InputError(f"shortest is {shortest} and longest {longest}; use 1 <= shortest <= longest")
         self._longest, self._shortest = longest, shortest
 
-    def new_index(self, ask: Ask) -> NgramIndex:  # noqa: ARG002
+    def new_index(self) -> NgramIndex:
         return NgramIndex(self._longest, self._shortest)
 
     def copy(self, index: NgramIndex, ask: Ask) -> Sequence[int]:
-        start = index.find(ask.ledger.tokens)
-        if start is None:
+        found = index.find(ask.ledger.tokens)
+        if found is None:
             return ()
-        copied = ask.ledger.tokens[start : start + ask.limit]
+        copied = ask.ledger.tokens[found[0] : found[0] + ask.limit]
         return (copied * -(-ask.limit // len(copied)))[: ask.limit]
+
+    def estimate(self, ask: Ask) -> Iterator[float]:
+        """For each token that would be proposed: the estimated chance that it and all before it are accepted.
+
+        After a match of m tokens a token is right with chance m / (m + DOUBT), and the match grows with it.
+        """
+        found = self.index_of(ask).find(ask.ledger.tokens)
+        if found is None:
+            return iter(())
+        return accumulate((m / (m + DOUBT) for m in range(found[1], found[1] + ask.limit)), mul)

@@ -9,9 +9,9 @@ A drafter may be wrong, slow or silent; it can never change the output. It must 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sooner.types import Draft, Ledger, Request, Rule
 
@@ -25,6 +25,7 @@ class Ask:
     ledger: Ledger
     limit: int  # the most tokens to propose, at least 1
     rule: Rule  # the verification rule of this round: "match", "rejection" or "block"
+    weighed: bool = False  # the policy has weighed the drafter's estimates: propose up to the limit, however unsure
 
 
 class Drafter(Protocol):
@@ -47,6 +48,22 @@ class Drafter(Protocol):
 
     def forget(self, key: int) -> None:
         """The sequence has ended: drop its state."""
+        ...
+
+
+@runtime_checkable
+class Estimates(Protocol):
+    """What a drafter may offer beside `Drafter`: the policy then drafts more where the drafter is sure of itself.
+
+    Without it a drafter is judged by the positions of what was accepted of it.
+    """
+
+    def estimate(self, ask: Ask) -> Iterable[float]:
+        """For each token that `propose` could return: the chance that it and all before it are accepted.
+
+        Never rises, at most ask.limit long, empty where nothing would be proposed; known before anything is drawn. Read
+        before the next call, and only as far as it is of use. It need not be right: what is accepted corrects it.
+        """
         ...
 
 

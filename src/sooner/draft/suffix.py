@@ -114,7 +114,8 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
     of occurrences, and falls with each occurrence that went on differently.
 
     min_confidence: the draft ends before the first token whose chance of being right together with all before it, the
-    product of the estimates, is lower. doubt: tokens of a single match at which a copy is right every other time.
+    product of the estimates, is lower; where the policy has weighed them it decides. doubt: tokens of a single match at
+    which a copy is right every other time.
     """
 
     name = "suffix"
@@ -127,19 +128,20 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
             raise InputError(f"doubt is {doubt}, must be at least 0; 2 is usual")
         self._min_confidence, self._doubt = min_confidence, doubt
 
-    def new_index(self, ask: Ask) -> SuffixAutomaton:  # noqa: ARG002
+    def new_index(self) -> SuffixAutomaton:
         return SuffixAutomaton()
 
     def copy(self, index: SuffixAutomaton, ask: Ask) -> Sequence[int]:
-        sure = takewhile(lambda rated: rated[1] >= self._min_confidence, self._rated(index, ask.limit))
+        least = 0.0 if ask.weighed else self._min_confidence
+        sure = takewhile(lambda rated: rated[1] >= least, self._rated(index, ask.limit))
         return [token for token, _ in sure]
 
-    def estimate(self, ask: Ask) -> tuple[float, ...]:
+    def estimate(self, ask: Ask) -> Iterator[float]:
         """For each token that could be proposed: the estimated chance that it and all before it are accepted.
 
         Never rises. Up to ask.limit long, and not cut at min_confidence: for a planner that weighs it against costs.
         """
-        return tuple(confidence for _, confidence in self._rated(self.index_of(ask), ask.limit))
+        return (confidence for _, confidence in self._rated(self.index_of(ask), ask.limit))
 
     def _rated(self, index: SuffixAutomaton, limit: int) -> Iterator[tuple[int, float]]:
         confidence = 1.0

@@ -8,6 +8,8 @@ from itertools import count
 
 from sooner.cache.paged import pages_for
 from sooner.draft.protocol import Drafter
+from sooner.engine.calibrate import prior
+from sooner.engine.planner import Planner
 from sooner.engine.scheduler import Scheduler
 from sooner.engine.sequence import Piece, Sequence
 from sooner.engine.stats import Stats
@@ -16,6 +18,7 @@ from sooner.engine.text import Detokenizer, TextState
 from sooner.errors import InputError
 from sooner.kernels.interface import PAGE
 from sooner.models.decoder import Decoder
+from sooner.plan.cost import CostTable, LiveCosts
 from sooner.types import FinishReason, Logprob, Request, RoundRecord
 
 
@@ -35,8 +38,10 @@ class Engine:
     """Owns the target's cache and the requests in flight. One thread drives it.
 
     cache_tokens: positions that the cache holds for all requests together. prefix_cache: whether prompts start from
-    pages that earlier requests left. detokenizer makes one request's text
-    state; without it there is no text, and stop strings are refused. trace is called with every round's record.
+    pages that earlier requests left. detokenizer makes one request's text state; without it there is no text, and stop
+    strings are refused. trace is called with every round's record. costs: what passes and drafts cost on this machine
+    (`calibrate.costs_for`); without it the policy begins with what the model's size suggests. on_stale is called when
+    live rounds contradict them.
     """
 
     def __init__(
@@ -50,9 +55,12 @@ class Engine:
         prefix_cache: bool = True,
         detokenizer: Callable[[], Detokenizer] | None = None,
         trace: Callable[[RoundRecord], None] | None = None,
+        costs: CostTable | None = None,
+        on_stale: Callable[[], None] = lambda: None,
     ) -> None:
-        cache = decoder.new_cache(pages_for(cache_tokens))
-        self.parts = Parts(decoder, cache, dict(drafters or {}))
+        cache, known = decoder.new_cache(pages_for(cache_tokens)), dict(drafters or {})
+        planner = Planner(LiveCosts(costs or prior(decoder)), known, on_stale)
+        self.parts = Parts(decoder, cache, known, planner)
         self.scheduler = Scheduler(cache, max_rows, max_sequences, prefix_cache)
         self.trace = trace
         self._detokenizer = detokenizer
@@ -123,6 +131,7 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         self.scheduler.remove(sequence)
         self._forget(sequence)
+        self.parts.planner.forget(sequence.key)
         del self._sequences[sequence.request.id]
 
     def _forget(self, sequence: Sequence) -> None:
@@ -138,8 +147,6 @@ class Engine:
             raise InputError("the prompt has no tokens; give at least one")
         if wrong := [t for t in request.prompt if not 0 <= t < vocabulary]:
             raise InputError(f"prompt token {wrong[0]} is outside the vocabulary of {vocabulary}")
-        if wrong := [t for t in request.prediction if not 0 <= t < vocabulary]:
-            raise InputError(f"prediction token {wrong[0]} is outside the vocabulary of {vocabulary}")
         if wrong := [t for t in request.params.logit_bias if t >= vocabulary]:
             raise InputError(f"logit_bias token {wrong[0]} is outside the vocabulary of {vocabulary}")
         if len(request.prompt) + request.max_tokens > self.capacity:
@@ -151,5 +158,11 @@ class Engine:
             raise InputError(f"drafter {unknown[0]!r} is not loaded; loaded are {sorted(self.parts.drafters)}")
         if request.params.structured and not request.structure:
             raise InputError("structured output needs a tokenizer, and this request was made without one; drop it")
+        spec = request.speculation
+        if spec.adaptive and spec.rule in ("rejection", "block") and request.seeded and not request.params.greedy:
+            raise InputError(
+                f"verify {spec.rule!r} with a seed repeats an answer only while draft lengths repeat, and draft_tokens "
+                "'auto' follows the clock; give a number (--draft-tokens 4), leave out the seed, or use verify 'match'"
+            )
         if request.params.stop and not self._detokenizer:
             raise InputError(f"stop strings {request.params.stop} need a tokenizer; use stop_token_ids")

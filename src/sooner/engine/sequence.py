@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from sooner.cache.paged import Table
@@ -83,3 +85,11 @@ class Sequence:
             self.stats.add(record)
         if self.trace:
             self.trace(record)
+
+
+def switch_off(name: str, sequences: Seq[Sequence], error: Exception) -> None:
+    """A drafter failed: these sequences go on without drafts, and say why."""
+    for sequence in sequences:
+        sequence.drafting = False
+        sequence.stats.drafter_error = f"drafter {name!r} failed and was switched off: {error}"
+    warnings.warn(sequences[0].stats.drafter_error, RuntimeWarning, stacklevel=2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
@@ -13,25 +12,25 @@ from sooner.cache.paged import PagedCache
 from sooner.draft.protocol import Ask, Drafter
 from sooner.engine.commit import commit
 from sooner.engine.judge import judge_by_match, judge_by_ratio, rule_for
+from sooner.engine.planner import PREFILL, Planner
 from sooner.engine.scheduler import Turn
-from sooner.engine.sequence import Sequence
+from sooner.engine.sequence import switch_off
 from sooner.errors import DrafterError
 from sooner.models.decoder import Decoder
 from sooner.models.runner import F32, Span, forward
-from sooner.plan.policy import Grant, fixed
+from sooner.plan.policy import Grant
 from sooner.sampling.road import NumericalError
 from sooner.types import EMPTY, Draft, RoundRecord, Rule, Verdict
-
-PREFILL = "prefill"
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a round works with: the target, its cache, and the drafters by name."""
+    """What a round works with: the target, its cache, the drafters by name, and who decides how much they draft."""
 
     decoder: Decoder
     cache: PagedCache
     drafters: Mapping[str, Drafter]
+    planner: Planner
 
     def samples(self, grant: Grant) -> bool:
         return bool(grant.tokens) and self.drafters[grant.drafter].samples
@@ -40,7 +39,7 @@ class Parts:
 def play_round(parts: Parts, turns: Seq[Turn]) -> None:
     """One round for every turn. Commits to ledgers, moves caches, records; finished sequences carry their reason."""
     marks = [time.perf_counter()]
-    grants = [plan(turn) for turn in turns]
+    grants = parts.planner.grant(turns)
     rules = [rule_for(turn.sequence.request, parts.samples(grant)) for turn, grant in zip(turns, grants)]
     drafts = draft(parts, turns, grants, rules)
     marks.append(time.perf_counter())
@@ -52,15 +51,8 @@ def play_round(parts: Parts, turns: Seq[Turn]) -> None:
     committed = [settle(parts, turn, d, v, chosen) for turn, d, v, chosen in zip(turns, drafts, verdicts, logits)]
     marks.append(time.perf_counter())
     record(turns, grants, rules, drafts, verdicts, committed, marks)
-
-
-def plan(turn: Turn) -> Grant:
-    sequence = turn.sequence
-    if not turn.completes or sequence.prefilling:
-        return Grant("", 0, PREFILL)
-    if not sequence.drafting:
-        return Grant("", 0, sequence.stats.drafter_error)
-    return fixed(sequence.request.speculation, sequence.remaining)
+    accepted = [len(verdict.path) if verdict else 0 for verdict in verdicts]
+    parts.planner.learn(turns, drafts, accepted, [len(tokens) for tokens in committed], marks)
 
 
 def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) -> list[Draft]:
@@ -69,7 +61,12 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
     for name in {grant.drafter for grant in grants if grant.tokens}:
         mine = [i for i, grant in enumerate(grants) if grant.drafter == name and grant.tokens]
         sequences = [turns[i].sequence for i in mine]
-        asks = [Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i]) for i, s in zip(mine, sequences)]
+        asks = [
+            Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i], s.request.speculation.adaptive)
+            for i, s in zip(mine, sequences)
+        ]
+        unread = sum(max(len(s.ledger) - 1 - parts.drafters[name].cached(s.key), 0) for s in sequences)
+        start = time.perf_counter()
         try:
             proposed = parts.drafters[name].propose(asks)
             check(name, asks, proposed, parts.decoder.config.vocabulary)
@@ -78,6 +75,7 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
         else:
             for i, proposal in zip(mine, proposed, strict=True):
                 drafts[i] = proposal
+            parts.planner.learn_draft(name, asks, unread, time.perf_counter() - start)
     return drafts
 
 
@@ -90,13 +88,6 @@ def check(name: str, asks: Seq[Ask], drafts: Seq[Draft], vocabulary: int) -> Non
         wrong = [token for token in proposal.tokens if not 0 <= token < vocabulary]
         if wrong:
             raise DrafterError(f"drafter {name!r} proposed token {wrong[0]}, the target's vocabulary has {vocabulary}")
-
-
-def switch_off(name: str, sequences: Seq[Sequence], error: Exception) -> None:
-    for sequence in sequences:
-        sequence.drafting = False
-        sequence.stats.drafter_error = f"drafter {name!r} failed and was switched off: {error}"
-    warnings.warn(sequences[0].stats.drafter_error, RuntimeWarning, stacklevel=2)
 
 
 def span(turn: Turn, proposal: Draft) -> Span:

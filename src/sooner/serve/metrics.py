@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from sooner.engine.engine import Engine, Progress
+from sooner.engine.planner import PREFILL
 from sooner.engine.stats import Stats
-from sooner.engine.step import PREFILL
 from sooner.serve.plain import PlainCost
 from sooner.types import Request, RoundRecord
 

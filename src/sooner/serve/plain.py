@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sooner.engine.step import PREFILL
+from sooner.engine.planner import PREFILL
 from sooner.types import RoundRecord
 
 WEIGHT = 0.1  # of a new observation
