@@ -27,6 +27,8 @@ from tests.support.engines import engine, request, run
 from tests.support.families import FAMILIES, IN_GGUF, WINDOW, logits, text_ids, write_family, write_family_gguf
 
 Folders = Callable[[str], Path]
+MATRIX_TYPES = ("F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1")  # K blocks are wider than these models
+KEPT_AS = {"Q5_0": "q8_0", "Q5_1": "f32"}  # with the same numbers
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
     return cache(lambda name: write_family(name, tmp_path_factory.mktemp("family")))
 
 
-def decoder(opened: Checkpoint, backend: str, config: ModelConfig | None = None) -> Decoder:
-    kernels = make_kernels("cpu", "f32", 1, backend)
-    return build_decoder(config or opened.config, dict(opened.tensors), kernels, "cpu", "f32")
+def decoder(opened: Checkpoint, backend: str, config: ModelConfig | None = None, weights: str = "f32") -> Decoder:
+    kernels = make_kernels("cpu", weights, 1, backend)
+    return build_decoder(config or opened.config, dict(opened.tensors), kernels, "cpu", weights)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -67,6 +69,20 @@ def test_a_gguf_file_holds_the_same_model(name: str, folders: Folders, tmp_path:
         assert torch.equal(stored.data, theirs.tensors[key].data), key
     ids = text_ids(3 * WINDOW, seed=1)
     assert_all_ways(decoder(theirs, "torch"), ids, logits(name, ids))
+
+
+@pytest.mark.filterwarnings("ignore:weights in:RuntimeWarning")
+@pytest.mark.parametrize("kind", MATRIX_TYPES)
+@pytest.mark.parametrize("name", IN_GGUF)
+def test_matrices_of_a_format_are_used_as_they_are(name: str, kind: str, folders: Folders, tmp_path: Path) -> None:
+    """Fused, stacked and interleaved ones too: the logits have the bits of the same numbers in float32."""
+    rounded = write_family_gguf(name, folders(name), tmp_path / "rounded.gguf", kind)
+    spelt = write_family_gguf(name, folders(name), tmp_path / "spelt.gguf", numbers_of=rounded)
+    kept, plain = (decoder(open_checkpoint(path), "cpu", weights="auto") for path in (rounded, spelt))
+    assert {matrix.format for layer in plain.layers for matrix in layer.matrices} == {"f32"}
+    assert kept.embed.format == (kind.lower() if kind.lower() in kept.kernels.formats else KEPT_AS[kind])
+    ids = text_ids(2 * WINDOW, seed=2)
+    assert np.array_equal(in_chunks(kept, ids, len(ids)), in_chunks(plain, ids, len(ids)))
 
 
 def without_windows(config: ModelConfig) -> ModelConfig:
@@ -145,8 +161,7 @@ def test_target_and_draft_of_different_families_and_formats(folders: Folders, tm
     """A Gemma target in float32, a Llama draft in Q8_0 whose embedding is padded (CASES 24)."""
     opened = open_checkpoint(folders("gemma2"))
     target = decoder(opened, "cpu")
-    types = {f"blk.{i}.ffn_{x}.weight": "Q8_0" for i in range(3) for x in ("gate", "up", "down")}
-    draft = write_family_gguf("llama", folders("llama"), tmp_path / "draft.gguf", types, padding=5)
+    draft = write_family_gguf("llama", folders("llama"), tmp_path / "draft.gguf", "Q8_0", padding=5)
     drafter = load_model_drafter(f"model:{draft}", target, opened.tokenizer, 512)
     params = SamplingParams(temperature=0.5, seed=5, max_tokens=24)
     assert answers(target, drafter, params, 20) == answers(target, None, params, 20)

@@ -21,6 +21,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from sooner.kernels.formats import dequantise
+from sooner.weights.gguf import read_gguf
 from tests.support.tiny_models import CHAT, TOKENS, tiny_metadata, tiny_tokenizer, write_gguf
 
 WINDOW = 8
@@ -97,7 +99,10 @@ FAMILIES: dict[str, Tiny] = {
             },
         },
     ),
-    "olmo2": Tiny("olmo2", "olmo2", {"num_attention_heads": 5, "num_key_value_heads": 5, "hidden_size": 80}),
+    "olmo2": Tiny(
+        "olmo2", "olmo2",
+        {"num_attention_heads": 5, "num_key_value_heads": 5, "head_dim": 32, "hidden_size": 160},
+    ),
     "mixtral": Tiny("mixtral", "llama", _EXPERTS),
     "qwen3_moe": Tiny("qwen3_moe", "qwen3moe", _EXPERTS | {"moe_intermediate_size": 32, "norm_topk_prob": True}),
     "olmoe": Tiny("olmoe", "olmoe", {"num_experts_per_tok": 3, "num_experts": 6}),
@@ -137,16 +142,20 @@ def logits(name: str, ids: list[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def write_family_gguf(
-    name: str, folder: Path, path: Path, types: Mapping[str, str] | None = None, padding: int = 0
+    name: str, folder: Path, path: Path, kind: str = "F32", padding: int = 0, numbers_of: Path | None = None
 ) -> Path:
-    """From the folder that `write_family` wrote; `types` as for `write_gguf`, `padding` rows follow the embedding's."""
+    """From the folder that `write_family` wrote. kind: GGML's name of the type of matrices; routers stay F32 as in
+    conversions. `padding` rows follow the embedding's. numbers_of: the tensors of this GGUF file instead."""
     config = json.loads((folder / "config.json").read_text())
     tensors = gguf_tensors(name, load_file(folder / "model.safetensors"), config)
+    if numbers_of is not None:
+        tensors = {key: dequantise(stored).numpy() for key, stored in read_gguf(numbers_of).tensors.items()}
     metadata = gguf_metadata(name, config)
     if padding:
         metadata |= {f"{FAMILIES[name].arch}.vocab_size": len(TOKENS) + padding}
-        for end in ("token_embd.weight", "output.weight"):
+        for end in {"token_embd.weight", "output.weight"} & tensors.keys():
             tensors[end] = np.pad(tensors[end], ((0, padding), (0, 0)))
+    types = {key: kind for key, values in tensors.items() if values.ndim > 1 and "ffn_gate_inp" not in key}
     return write_gguf(path, metadata, tensors, types, FAMILIES[name].arch)
 
 
