@@ -9,7 +9,8 @@ from functools import cached_property
 from itertools import count
 from typing import cast
 
-from sooner.draft.load import load_drafter
+from sooner.draft.history import HistoryDrafter
+from sooner.draft.load import load_drafter, load_lookup
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.engine.calibrate import costs_for, drop_costs
@@ -18,7 +19,7 @@ from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
 from sooner.models.build import Progress, build_decoder
-from sooner.models.checkpoint import open_checkpoint
+from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
 from sooner.models.structure import Structures
@@ -28,6 +29,9 @@ from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams
 
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, str]]
+
+SHARED = "shared"  # the one history of an LLM's requests, where it is switched on
+ALWAYS_LOADED = ("prediction", "grammar")  # they cost nothing for requests that do not need them
 
 
 class LLM:
@@ -42,7 +46,9 @@ class LLM:
     or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
     at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
     values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
-    as it is used. prefix_cache: prompts start from pages that earlier requests left. trace: called with every round.
+    as it is used. prefix_cache: prompts start from pages that earlier requests left. shared_history: requests may also
+    draft from one another's answers, after the other drafters; leave it off where clients must not learn of each other.
+    trace: called with every round.
     progress: called while the weights are packed, with the bytes that are done and all of them.
     """
 
@@ -61,30 +67,36 @@ class LLM:
         max_sequences: int = 8,
         kv_memory: int | None = None,
         prefix_cache: bool = True,
+        shared_history: bool = False,
         trace: Callable[[RoundRecord], None] | None = None,
         progress: Progress | None = None,
     ) -> None:
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
+        self._history = SHARED if shared_history else ""
+        names += ("history",) if shared_history else ()
         self.speculation = Speculation(names, draft_tokens, verify)
         checkpoint = open_checkpoint(find_model(model))
         context = _context(max_context, checkpoint.config.context)
         backend = make_kernels(device, weights, threads, kernels)
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
-        self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
+        with naming(checkpoint.path):
+            self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
         cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
         target = Target(self.config.vocabulary, context, self.config.eos)
 
         def drafter(name: str) -> Drafter:
             if name.startswith("model:"):
                 return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
+            if name == "history" and shared_history:
+                return HistoryDrafter()
             return load_drafter(name, target)
 
         drafters = {name: drafter(name) for name in names}
         costs = costs_for(self.decoder, drafters) if self.speculation.adaptive else None
         self.engine = Engine(
             self.decoder,
-            drafters,
+            {name: load_lookup(name) for name in ALWAYS_LOADED} | drafters,
             cache_tokens=cache_tokens,
             max_sequences=max_sequences,
             prefix_cache=prefix_cache,
@@ -101,17 +113,22 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculative: bool | Speculation = True,
+        prediction: str | Sequence[str] | None = None,
     ) -> list[Output]:
         """Completes each prompt (text, or token ids).
 
         speculative: True drafts as the LLM was set up; False decodes plainly, with the same tokens; a `Speculation`
-        names loaded drafters, a length and a rule for these requests.
+        names loaded drafters, a length and a rule for these requests. prediction: the text that is expected, one for
+        all prompts or one each ("" for none): it is drafted from first.
         """
         batch = _as_batch(prompts)
         settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
         if len(settings) != len(batch):
             raise InputError(f"{len(settings)} SamplingParams for {len(batch)} prompts; give one, or one each")
-        jobs = [self.requests(p, s, speculative) for p, s in zip(batch, settings)]
+        expected = [prediction or ""] * len(batch) if prediction is None or isinstance(prediction, str) else prediction
+        if len(expected) != len(batch):
+            raise InputError(f"{len(expected)} predictions for {len(batch)} prompts; give one, or one each")
+        jobs = [self.requests(p, s, speculative, e) for p, s, e in zip(batch, settings, expected)]
         outputs = [Output(list(job[0].prompt), [Completion(i) for i in range(len(job))], job[0].seed) for job in jobs]
         places = {r.id: completion for job, out in zip(jobs, outputs) for r, completion in zip(job, out.outputs)}
         for _ in self._run([request for job in jobs for request in job], places):
@@ -119,10 +136,15 @@ class LLM:
         return outputs
 
     def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, *, speculative: bool | Speculation = True
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        speculative: bool | Speculation = True,
+        prediction: str = "",
     ) -> Iterator[Event]:
         """Yields an event for every step that brings something; leaving the loop early aborts the request."""
-        requests = self.requests(prompt, params or SamplingParams(), speculative)
+        requests = self.requests(prompt, params or SamplingParams(), speculative, prediction)
         return self._run(requests, {r.id: Completion(i) for i, r in enumerate(requests)})
 
     def chat(
@@ -150,7 +172,9 @@ class LLM:
             for request in requests:
                 self.engine.abort(request.id)
 
-    def requests(self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation = True) -> list[Request]:
+    def requests(
+        self, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation = True, prediction: str = ""
+    ) -> list[Request]:
         """One request a sample, with everything that depends on the model resolved. Safe beside a running engine."""
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         room = self.engine.capacity - len(ids)
@@ -159,6 +183,7 @@ class LLM:
                 f"the prompt has {len(ids)} tokens, the context holds {self.engine.capacity} with the answer; "
                 "shorten the prompt or raise the context (--max-context)"
             )
+        expected = tuple(self.tokenizer.encode(prediction, add_special=False))
         seeded = params.seed is not None
         seed = params.seed if params.seed is not None else secrets.randbits(64)
         return [
@@ -169,11 +194,13 @@ class LLM:
                 seed=seed,
                 seeded=seeded,
                 sample=sample,
-                speculation=self._speculation(speculative),
+                speculation=self._speculation(speculative, prediction, params),
                 eos=self.config.eos,
                 bad_words=tuple(way for word in params.bad_words for way in self._spellings(word)),
                 max_tokens=room if params.max_tokens is None else params.max_tokens,
                 structure=self._structures.compile(params.structured) if params.structured else None,
+                prediction=expected,
+                history=self._history,
             )
             for sample in range(params.n)
         ]
@@ -182,10 +209,16 @@ class LLM:
     def _structures(self) -> Structures:
         return Structures(self.tokenizer, self.config.vocabulary, self.config.eos)
 
-    def _speculation(self, wanted: bool | Speculation) -> Speculation:
+    def _speculation(self, wanted: bool | Speculation, prediction: str, params: SamplingParams) -> Speculation:
+        """As it is wanted; True adds the drafters that only this request has a use for."""
         if isinstance(wanted, Speculation):
             return wanted
-        return self.speculation if wanted else Speculation(rule=self.speculation.rule)
+        if not wanted:
+            return Speculation(rule=self.speculation.rule)
+        first = ("prediction",) if prediction else ()
+        last = ("grammar",) if params.structured and self.speculation.drafters else ()
+        names = dict.fromkeys((*first, *self.speculation.drafters, *last))
+        return replace(self.speculation, drafters=tuple(names))
 
     def _spellings(self, word: str) -> set[tuple[int, ...]]:
         """A bad word's token sequences at the start of a text and after a space."""

@@ -218,6 +218,8 @@ class Request:
     bad_words: tuple[tuple[int, ...], ...] = ()
     max_tokens: int = 256
     structure: Structure | None = None
+    prediction: tuple[int, ...] = ()  # what the output is expected to be like
+    history: str = ""  # requests of one name may draft from one another's answers; "" from none
 
     @property
     def stop_ids(self) -> frozenset[int]:

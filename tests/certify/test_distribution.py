@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from sooner.certify.distribution import ROADS, Case, K
+from sooner.certify.distribution import QUICK, ROADS, Case, K, own_cases
 from sooner.certify.rows import MOST, TooWideError, record, support
+from sooner.certify.subject import Subject
 from sooner.certify.tiny import tiny_subject
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask
@@ -17,7 +18,7 @@ from sooner.verify.block import block
 
 
 def case(rule: Rule = "block", drafter: str = "model", samples: int = 300, seed: int = 1) -> Case:
-    return Case("tiny model", tiny_subject(), rule, drafter, "penalties", seed, samples)
+    return Case("tiny model", tiny_subject(), rule, drafter, "penalties", ROADS["penalties"], seed, samples)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,15 @@ def test_a_road_that_leaves_many_tokens_is_refused() -> None:
 
 def test_every_road_leaves_few_tokens() -> None:
     assert all(0 < params.top_k <= MOST for params in ROADS.values())
+
+
+def test_on_a_users_model_every_drafter_proposes_what_the_target_may_choose(subject: Subject) -> None:
+    cases = own_cases(QUICK, 1, subject)
+    ways = [("rejection", "ngram"), ("block", "ngram"), ("rejection", "model:self/1"), ("block", "model:self/1")]
+    assert [(case.rule, case.drafter) for case in cases] == [*ways, ("match", "")]
+    for case in cases:
+        checks = case.check()
+        assert all(check.ok for check in checks), [check.text for check in checks]
+        if case.drafter:
+            assert checks[0].figures["acceptance"] > 0.001
+            assert checks[1].figures["n"] == QUICK.samples and checks[3].figures["compared"] > 0

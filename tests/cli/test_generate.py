@@ -89,6 +89,17 @@ def test_answers_follow_a_schema(tiny: Path, tmp_path: Path) -> None:
     assert result["finish_reason"] == "length" or json.loads(result["text"])["the"] in (1, 2)
 
 
+def test_a_prediction_is_followed(tiny: Path, tmp_path: Path) -> None:
+    expected = tmp_path / "expected.txt"
+    plain = json.loads(sooner("generate", tiny, "-p", "in", "--json", "-n", "30").stdout)
+    expected.write_text(plain["text"])
+    done = sooner("generate", tiny, "-p", "in", "--prediction", expected, "--compare", "--json", "-n", "30")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["identical"] is True and result["token_ids"] == plain["token_ids"]
+    assert result["stats"]["drafted"] > 0
+
+
 def test_show_colours_tokens_by_origin(tiny: Path) -> None:
     done = sooner("generate", tiny, "-p", "the the the", "--draft", "ngram", "-n", "24", "--show")
     assert done.returncode == 0, done.stderr

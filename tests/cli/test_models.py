@@ -58,8 +58,16 @@ def test_a_pickle_is_refused_with_the_command_and_the_command_helps(folder: Path
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "other" / "model.safetensors")
     assert open_checkpoint(tmp_path / "other").config.tied
-    assert sooner("convert", folder).returncode == 0
+    convert.convert(folder, folder)
     assert open_checkpoint(folder).config.tied
+
+
+def test_a_pickle_from_before_torch_1_6(folder: Path) -> None:
+    """Its form is no zip archive, and cannot be mapped."""
+    state = torch.load(folder / "pytorch_model.bin", weights_only=True)
+    torch.save(state, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    convert.convert(folder, folder)
+    assert torch.equal(load_file(folder / "model.safetensors")["model.norm.weight"], state["model.norm.weight"])
 
 
 def test_shards_are_converted_one_by_one(folder: Path) -> None:
@@ -81,10 +89,18 @@ class Evil:
         return print, ("this must not run",)
 
 
+def test_code_in_a_pickle_does_not_run(folder: Path) -> None:
+    torch.save({"w": Evil()}, folder / "pytorch_model.bin")
+    done = sooner("convert", folder)
+    assert done.returncode == 2
+    assert "pytorch_model.bin holds more than weights, or is damaged: " in done.stderr
+    assert "this must not run" not in done.stdout + done.stderr
+    assert not (folder / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"w": Evil()}, "pytorch_model.bin holds more than weights, or is damaged: "),
         ({"w": {"deep": torch.ones(2)}}, "holds 'w' of type dict, must hold tensors by name"),
         ({3: torch.ones(2)}, "holds 3 of type Tensor, must hold tensors by name"),
         ([torch.ones(2)], "holds a list, must hold tensors by name"),
@@ -92,10 +108,8 @@ class Evil:
 )
 def test_what_is_no_weights_is_refused(folder: Path, content: Any, message: str) -> None:
     torch.save(content, folder / "pytorch_model.bin")
-    done = sooner("convert", folder)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert "this must not run" not in done.stdout + done.stderr
+    with pytest.raises(ModelError, match=f"pytorch_model.bin {message}"):
+        convert.convert(folder, folder)
     assert not (folder / "model.safetensors").exists()
 
 

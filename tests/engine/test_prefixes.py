@@ -49,6 +49,18 @@ def test_samples_share_their_prompt_and_sample_0_is_the_answer_of_n_1(drafter: s
     assert [a.stats.cached_tokens for a in answers] == [0, 64, 64, 64]
 
 
+def test_samples_of_a_cached_or_short_prompt_start_together() -> None:
+    machine = speculative()
+    run(machine, [request(LONG, SAMPLED)])
+    for prompt in (LONG, LONG[:5]):
+        for i in range(4):
+            machine.add(request(prompt, SAMPLED, sample=i))
+        machine.step()
+        assert len(machine.scheduler.running) == 4
+        while machine.busy:
+            machine.step()
+
+
 def test_prefixes_are_given_up_when_pages_are_needed() -> None:
     machine = speculative(cache_tokens=16 * 9)
     for start in range(6):

@@ -259,4 +259,4 @@ def test_a_hostile_template_ends_in_one_line_without_much_time_or_memory() -> No
         assert "MemoryError" not in message, name
         assert "\n" not in message, name
         assert len(message) < 400, name
-        assert seconds < 5.0, name
+        assert seconds < 1.0, name

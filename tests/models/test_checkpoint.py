@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from sooner.errors import ModelError
+from sooner.kernels import make_kernels
 from sooner.kernels.formats import dequantise
-from sooner.models.checkpoint import Checkpoint, open_checkpoint
+from sooner.models.build import build_decoder
+from sooner.models.checkpoint import Checkpoint, naming, open_checkpoint
 from sooner.models.locate import find_model
 from sooner.models.rope import plain_rope
 from tests.support.tiny_models import LAYERS, TOKENS, tiny_metadata, tiny_tensors, write_folder, write_gguf
@@ -123,7 +125,6 @@ def folder(tmp_path: Path) -> Path:
         ({"model.norm.weight": None}, r"'model.norm.weight' of shape \(64,\) is missing"),
         ({"extra.weight": torch.zeros(3)}, r"'extra.weight' of shape \(3,\) has no place"),
         ({"model.norm.weight": torch.zeros(65)}, r"has shape \(65,\), the configuration wants \(64,\)"),
-        ({"model.norm.weight": torch.full((64,), math.nan)}, "'model.norm.weight' holds NaN or infinite"),
         ({"model.norm.weight": torch.zeros(64).double()}, "has the type F64, which is not supported"),
     ],
 )
@@ -136,6 +137,13 @@ def test_spoilt_tensors_in_a_folder(folder: Path, change: dict[str, torch.Tensor
         open_checkpoint(folder)
 
 
+def pack(path: Path) -> None:
+    """Numbers are looked at while they are packed: a file is read once."""
+    opened = open_checkpoint(path)
+    with naming(path):
+        build_decoder(opened.config, opened.tensors, make_kernels("cpu", "auto", 1, "torch"))
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_1"])
 def test_spoilt_numbers_in_a_gguf_file(tmp_path: Path, kind: str, bad: float) -> None:
@@ -143,8 +151,15 @@ def test_spoilt_numbers_in_a_gguf_file(tmp_path: Path, kind: str, bad: float) ->
     tensors["blk.1.ffn_up.weight"][3, 40] = bad
     with np.errstate(all="ignore"):
         path = write_gguf(tmp_path / "m.gguf", tensors=tensors, types={"blk.1.ffn_up.weight": kind})
-    with pytest.raises(ModelError, match=r"'blk.1.ffn_up.weight' holds NaN or infinite"):
-        open_checkpoint(path)
+    with pytest.raises(ModelError, match=r"m.gguf: tensor 'layers.1.up' holds NaN or infinite numbers"):
+        pack(path)
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.self_attn.q_proj.weight", "lm_head.weight"])
+def test_spoilt_numbers_in_a_folder(folder: Path, name: str) -> None:
+    rewrite(folder, lambda tensors: tensors | {name: tensors[name].index_fill(0, torch.tensor([5]), math.nan)})
+    with pytest.raises(ModelError, match=f"^{re.escape(str(folder))}: tensor '.*' holds NaN or infinite numbers"):
+        pack(folder)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,12 @@ def test_a_character_without_a_token_comes_as_bytes() -> None:
     assert tokenizer.decode(ids[:-1]) == "\ufffd"
 
 
+def test_tokens_of_one_score_are_merged_in_the_order_of_their_ids() -> None:
+    names = list(tokens(TEXT, GEMMA))
+    level = from_gguf(GEMMA, scores=np.zeros(len(names), np.float32))
+    assert all(level.encode(text) == from_gguf(GEMMA).encode(text) for text in TEXTS)
+
+
 def test_the_marks_of_phi_3_swallow_the_space_after_them() -> None:
     names = [*tokens(TEXT, LLAMA2), "<|user|>", "<|endoftext|>"]
     scores = gguf_metadata(TEXT, LLAMA2)["tokenizer.ggml.scores"]

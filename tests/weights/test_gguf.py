@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 from sooner.kernels import formats
 from sooner.kernels.formats import DTYPES, FORMATS, Stored, convert, dequantise, exactly
 from sooner.models.locate import find_model
-from sooner.weights.files import free_pages
 from sooner.weights.gguf import TYPES, GgufFile, read_gguf
 from sooner.weights.safetensors import read_folder
 from tests.support import forged_gguf as forged
@@ -117,27 +116,6 @@ def test_tensors_are_maps_of_the_file_and_writes_do_not_reach_it(tmp_path: Path)
         tensors = read_gguf(path).tensors
     tensors["output.weight"].data.zero_()
     assert path.read_bytes() == before
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
-def test_pages_are_freed_and_come_back(tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    write_gguf(path, tensors={"t.weight": np.arange(1 << 20, dtype=np.float32)})
-    data = read_gguf(path).tensors["t.weight"].data
-
-    def resident() -> int:
-        """Kilobytes of the file in this process."""
-        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-        return sum(
-            int(next(x for x in lines if x.startswith("Rss:")).split()[1]) for line in lines if str(path) in line
-        )
-
-    before = data.sum().item()
-    assert resident() > 4000
-    free_pages(data)
-    assert resident() < 100
-    assert data.sum().item() == before
-    free_pages(torch.zeros(3))  # no map of ours: nothing happens
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")

@@ -28,11 +28,10 @@ LIMIT_S = 900
 def controls(seed: int) -> Part:
     pool = ThreadPoolExecutor(usable_cores(), thread_name_prefix="control")
     runs = [(rule, pool.submit(run_control, rule, seed)) for rule in WRONG_RULES]
-    pool.shutdown(wait=False)
     question = (
         "Is each of nine wrong rules, put into a copy of this engine, caught by `sooner " + " ".join(COMMAND) + "`?"
     )
-    return Part("controls", question, [Job(rule.name, partial(_check, rule, run)) for rule, run in runs])
+    return Part("controls", question, [Job(rule.name, partial(_check, rule, run, pool)) for rule, run in runs])
 
 
 def run_control(rule: WrongRule, seed: int) -> dict[str, Any]:
@@ -61,8 +60,12 @@ def spoiled_copy(rule: WrongRule) -> Iterator[Path]:
         yield Path(name)
 
 
-def _check(rule: WrongRule, run: Future[dict[str, Any]]) -> list[Check]:
-    report = run.result()
+def _check(rule: WrongRule, run: Future[dict[str, Any]], pool: ThreadPoolExecutor) -> list[Check]:
+    try:
+        report = run.result()
+    except BaseException:  # Ctrl-C too: what has not begun must not begin
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
     failed = {
         part: [check for check in body["checks"] if not check["ok"]]
         for part, body in report["parts"].items() if not body["ok"]

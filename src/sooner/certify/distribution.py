@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from sooner.certify.checks import Check, Job, Part
+from sooner.certify.divergence import read
 from sooner.certify.law_cases import LIMIT
 from sooner.certify.laws import Tokens
 from sooner.certify.rows import Rows, TooWideError, record
@@ -20,20 +23,26 @@ from sooner.certify.subject import Subject, run_many
 from sooner.certify.tiny import tiny_subject
 from sooner.certify.watchers import Recorder
 from sooner.draft.protocol import Drafter
+from sooner.kernels.interface import PAGE
 from sooner.types import Request, RoundRecord, Rule, SamplingParams
 
 K = 2
 SAMPLED: tuple[Rule, ...] = ("rejection", "block")
 JOINT = 3
-SHORT_PROMPT = 8  # tokens of a user's prompt: what counts is how many answers there are
 ROADS = {
     "narrow": SamplingParams(temperature=0.8, top_k=3, top_p=0.95, max_tokens=K + 2, ignore_eos=True),
     "penalties": SamplingParams(
         temperature=1.4, top_k=3, repetition_penalty=1.2, presence_penalty=0.3, frequency_penalty=0.6,
         max_tokens=K + 2, ignore_eos=True,
     ),
-    "top-k": SamplingParams(top_k=3, max_tokens=K + 2, ignore_eos=True),
 }  # fmt: skip
+# On the user's model: the four likeliest tokens are lifted above all others. So target and draft choose among the same
+# few, however far they are apart, and rows can be enumerated. The prompt ends in a pattern of these tokens, so that
+# lookups propose them too, and fills one page of the cache, which all samples share.
+LIFTED = 4
+LIFT = 100.0
+SPREAD = 3.0  # nats between the first and the last of them, after the prompt
+PATTERN = (0, 1, 2, 0, 1, 3, 2, 0, 1, 2, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +54,10 @@ class Amount:
     tiny: tuple[tuple[Rule, str, str], ...]  # rule, drafter, road
 
 
-QUICK = Amount(0.15, 48, (("rejection", "model", "narrow"), ("block", "model", "penalties"), ("match", "", "narrow")))
+QUICK = Amount(0.15, 96, (("rejection", "model", "narrow"), ("block", "model", "penalties"), ("match", "", "narrow")))
 FULL = Amount(
     0.04,
-    1000,
+    2000,
     (
         ("rejection", "model", "narrow"),
         ("rejection", "model", "penalties"),
@@ -64,7 +73,8 @@ FULL = Amount(
 class Case:
     """One law, and where to sample it: `samples` requests that differ in their seeds alone.
 
-    drafter "" is plain sampling. samples None: as many as seeing a total variation of `distance` takes.
+    road: what people call `params`. drafter "" is plain sampling. samples None: as many as seeing a total variation of
+    `distance` takes. known: recorded rows, which the cases of one drafter share.
     """
 
     where: str
@@ -72,6 +82,7 @@ class Case:
     rule: Rule
     drafter: str
     road: str
+    params: SamplingParams
     seed: int
     samples: int | None = None
     distance: float = 0.0
@@ -84,7 +95,7 @@ class Case:
 
     def check(self) -> list[Check]:
         drafter = self.subject.drafters[self.drafter] if self.drafter and self.rule != "match" else None
-        params = ROADS[self.road] if self.drafter else replace(ROADS[self.road], max_tokens=JOINT)
+        params = self.params if self.drafter else replace(self.params, max_tokens=JOINT)
         request = self.subject.request(self.subject.prompts[0], params, self.drafter, K, self.rule)
         try:
             rows = self._rows(request, drafter)
@@ -105,7 +116,6 @@ class Case:
         ]
 
     def _rows(self, request: Request, drafter: Drafter | None) -> Rows:
-        """The rules of one drafter on one road share them."""
         key = f"{self.drafter if drafter else ''}, {self.road}"
         if key not in self.known:
             self.known[key] = record(self.subject, request, drafter)
@@ -128,7 +138,7 @@ class Case:
                 accepted[record.accepted] += 1
 
         longest = len(request.prompt) + request.max_tokens
-        engine = self.subject.engine(drafters, longest, trace, prefix_cache=False)
+        engine = self.subject.engine(drafters, longest, trace)
         requests = (replace(request, id=f"{i}", seed=self.seed + i) for i in range(samples))
         words.update(tuple(answer.token_ids[:JOINT]) for answer in run_many(engine, requests))
 
@@ -182,26 +192,50 @@ class Case:
 
 
 def distribution(quick: bool, seed: int, subject: Subject | None = None) -> Part:
-    """The tiny models, and where there is one the user's model with every drafter that samples."""
+    """The tiny models, and where there is one the user's model with every drafter."""
     amount = QUICK if quick else FULL
-    tiny = tiny_subject()
-    cases = [
-        Case("tiny model", tiny, rule, drafter, road, _first_seed(seed, i), distance=amount.distance)
-        for i, (rule, drafter, road) in enumerate(amount.tiny)
-    ]
+    jobs = [Job(case.name, case.check) for case in tiny_cases(amount, seed)]
     if subject:
-        known: dict[str, Rows] = {}
-        short = replace(subject, prompts=[subject.prompts[0][:SHORT_PROMPT]])
-        ways = [(rule, name) for name, drafter in subject.drafters.items() if drafter.samples for rule in SAMPLED]
-        cases += [
-            Case("your model", short, rule, name, "top-k", _first_seed(seed, 100 + i), amount.samples, known=known)
-            for i, (rule, name) in enumerate([*ways, ("match", "")])
-        ]
+        jobs += [Job(case.name, case.check) for case in own_cases(amount, seed, subject)]
     question = (
         "Does sampled text have the law that the target's own distributions give it? First by enumeration of recorded "
         "rows, then by chi-square over many seeds through the engine."
     )
-    return Part("distribution", question, [Job(case.name, case.check) for case in cases])
+    return Part("distribution", question, jobs)
+
+
+def tiny_cases(amount: Amount, seed: int) -> list[Case]:
+    subject = tiny_subject()
+    return [
+        Case("tiny model", subject, rule, drafter, road, ROADS[road], _first_seed(seed, i), distance=amount.distance)
+        for i, (rule, drafter, road) in enumerate(amount.tiny)
+    ]
+
+
+def own_cases(amount: Amount, seed: int, subject: Subject) -> list[Case]:
+    start = subject.prompts[0][: PAGE + 1 - len(PATTERN)]
+    likeliest = np.argsort(-read(subject, start, ())[0], kind="stable")[:LIFTED].tolist()
+    prompt = (*start, *(likeliest[i] for i in PATTERN))
+    subject, params = replace(subject, prompts=[prompt]), lifting(subject, prompt, likeliest)
+    ways = [(rule, name) for name in subject.drafters for rule in SAMPLED]
+    known: dict[str, Rows] = {}
+    return [
+        Case(
+            "your model", subject, rule, name, "lifted", params, _first_seed(seed, 100 + i), amount.samples, known=known
+        )
+        for i, (rule, name) in enumerate([*ways, ("match", "")])
+    ]
+
+
+def lifting(subject: Subject, prompt: tuple[int, ...], tokens: list[int]) -> SamplingParams:
+    """The road of the user's model; its temperature keeps the likeliest of the tokens from being near certain."""
+    return SamplingParams(
+        temperature=max(float(np.ptp(read(subject, prompt, ())[0][tokens])) / SPREAD, 0.1),
+        top_k=LIFTED - 1 if subject.bound == 0 else LIFTED,  # rounding must not decide which tokens top-k leaves
+        logit_bias=dict.fromkeys(tokens, LIFT),
+        max_tokens=K + 2,
+        ignore_eos=True,
+    )
 
 
 def _first_seed(seed: int, case: int) -> int:

@@ -1,7 +1,8 @@
 """The distributions that a real target and a real drafter choose from, recorded prefix by prefix, and their laws.
 
 A prefix is written relative to the prompt. The recording starts with the prompt's own row, follows every token that
-target or drafter can choose, and so needs a road that leaves few: `MOST`.
+target or drafter can choose, and so needs a road that leaves few: `MOST`. A deterministic proposal is recorded as all
+mass on its token.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sooner.plan.formulas import acceptance_rate
 from sooner.sampling.draws import RoundDraws
 from sooner.sampling.road import Road
 from sooner.types import Distribution, Draft, Ledger, Request, Rule
+from sooner.verify.rejection import proposal
 
 MOST = 8  # tokens that a road may leave of one row
 SPANS = 64  # rows of one recording pass: bounds its memory
@@ -95,25 +97,38 @@ def support(row: Distribution) -> list[int]:
 
 
 def record(subject: Subject, request: Request, drafter: Drafter | None = None) -> Rows:
-    """Rows for all that max_tokens allow; q, from the drafter's own proposals, for a first round that fills them."""
+    """Rows for all that max_tokens allow; q, from the drafter's own proposals, for a first round that fills them.
+
+    A drafter that samples is asked for one token after each prefix; one that does not for its whole chain at once, as
+    what it proposes second may be another thing than what it proposes once the first is in the ledger.
+    """
     target = Target(subject, request)
+    vocabulary = subject.decoder.config.vocabulary
     p: dict[Tokens, Distribution] = {}
     q: dict[Tokens, Distribution] = {}
     level: list[Tokens] = [()]
     for depth in range(request.max_tokens):
         p |= zip(level, target.read(level), strict=True)
-        if drafter and 1 <= depth < request.max_tokens - 1:
-            q |= {word: row for word, row in zip(level, proposals(drafter, request, level)) if row is not None}
+        if drafter and (depth == 1 or (drafter.samples and 1 < depth < request.max_tokens - 1)):
+            limit = 1 if drafter.samples else request.max_tokens - 2
+            q |= proposals(drafter, request, level, limit, vocabulary)
         following = {w: sorted({*support(p[w]), *(support(q[w]) if w in q else ())}) for w in level}
         level = [(*word, token) for word, tokens in following.items() for token in tokens]
     return Rows(p, q)
 
 
-def proposals(drafter: Drafter, request: Request, words: Sequence[Tokens]) -> list[Distribution | None]:
-    """What the drafter samples from after each word: it is asked for one token, in sequences of their own."""
-    asks = [Ask(next(_keys), request, Ledger([*request.prompt, *w], len(request.prompt)), 1, "block") for w in words]
+def proposals(
+    drafter: Drafter, request: Request, words: Sequence[Tokens], limit: int, vocabulary: int
+) -> dict[Tokens, Distribution]:
+    """q after each word and after each token that is drafted behind it: the drafter sees sequences of their own."""
+    ledgers = [Ledger([*request.prompt, *word], len(request.prompt)) for word in words]
+    asks = [Ask(next(_keys), request, ledger, limit, "block") for ledger in ledgers]
     drafts = [draft for chunk in _chunks(asks) for draft in _asked(drafter, chunk)]
-    return [draft.probs[0] if len(draft) else None for draft in drafts]
+    return {
+        word + draft.tokens[:node]: proposal(draft, node, vocabulary)
+        for word, draft in zip(words, drafts)
+        for node in range(len(draft))
+    }
 
 
 def _asked(drafter: Drafter, asks: Sequence[Ask]) -> list[Draft]:

@@ -101,7 +101,16 @@ def run(engine: Engine, requests: Sequence[Request]) -> list[Completion]:
 
 
 def run_many(engine: Engine, requests: Iterator[Request]) -> Iterator[Completion]:
-    """The same for any number of requests, a batch after the other."""
-    size = engine.scheduler.max_sequences
-    while chunk := list(islice(requests, size)):
-        yield from run(engine, chunk)
+    """Any number of requests, answers as they come: the engine always has more of them than it can take."""
+    most = 2 * engine.scheduler.max_sequences
+    answers: dict[str, Completion] = {}
+    while True:
+        for request in islice(requests, most - len(answers)):
+            answers[request.id] = Completion(0)
+            engine.add(request)
+        if not answers:
+            return
+        for progress in engine.step():
+            answers[progress.request_id].grow(progress)
+            if progress.finish_reason:
+                yield answers.pop(progress.request_id)

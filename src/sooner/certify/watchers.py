@@ -12,6 +12,7 @@ from sooner.certify.rows import Rows
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask, Drafter
 from sooner.types import Draft, Ledger
+from sooner.verify.rejection import proposal
 
 EVERY = 8  # drafts between two questions to the same drafter without a past
 
@@ -39,7 +40,7 @@ class Relay:
 
 
 class Recorder(Relay):
-    """Compares the q of every drafted token with the recorded row of its prefix."""
+    """Compares the q of every drafted token, or its certainty, with the recorded row of its prefix."""
 
     def __init__(self, inner: Drafter, rows: Rows) -> None:
         super().__init__(inner)
@@ -51,11 +52,12 @@ class Recorder(Relay):
         drafts = self.inner.propose(asks)
         for ask, draft in zip(asks, drafts, strict=True):
             start = tuple(ask.ledger.output)
-            for i, q in enumerate(draft.probs):
-                known = self._rows.q.get(start + draft.tokens[:i])
-                if q is not None and known is not None:
+            for node in range(len(draft)):
+                known = self._rows.q.get(start + draft.tokens[:node])
+                if known is not None:
                     self.compared += 1
-                    self.largest = max(self.largest, float(np.abs(q - known).max()))
+                    difference = np.abs(proposal(draft, node, len(known)) - known)
+                    self.largest = max(self.largest, float(difference.max()))
         return drafts
 
 

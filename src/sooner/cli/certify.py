@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 
 PARTS = ("laws", "tokens", "distribution", "speed", "controls")
 WITHOUT_A_MODEL = {"laws", "distribution", "controls"}
+# Options that mean nothing there: given all the same, they are refused.
+OF_A_MODEL = ("draft", "prompts", "weights", "kernels", "device", "threads")
+OF_SERVERS = ("endpoint", "against", "requests")
+OF_OUR_ENGINE = ("model", "draft", "quick", "only", "controls", "seed", *OF_A_MODEL[2:])
 
 
 def certify(
+    context: typer.Context,
     model: Annotated[str | None, typer.Argument(help="smollm2, a .gguf file, or a Hugging Face folder")] = None,
     draft: options.Draft = None,
     prompts: Annotated[
@@ -46,9 +51,14 @@ def certify(
 ) -> None:
     """Test exactness: laws by enumeration, tokens, distributions, speed invariants; or compare two servers."""
     settings: dict[str, Any] = {"command": "sooner " + " ".join(sys.argv[1:]), "seed": seed, "quick": quick}
+    if report and not report.parent.is_dir():
+        raise InputError(f"--report: there is no folder {report.parent}; make it, or give another place")
     if endpoint or against:
-        parts = endpoint_parts(endpoint, against, model, prompts, requests)
+        refuse(context, OF_OUR_ENGINE, "when two servers are compared")
+        parts = endpoint_parts(endpoint, against, prompts, requests)
     else:
+        refuse(context, () if model else OF_A_MODEL, "without a MODEL")
+        refuse(context, OF_SERVERS, "without --endpoint and --against")
         names = chosen(only, controls)
         load = {"weights": weights, "kernels": kernels, "device": device, "threads": threads}
         if not model and (needy := [name for name in names if name not in WITHOUT_A_MODEL]):
@@ -61,6 +71,14 @@ def certify(
     print(json.dumps(finished.as_dict()) if as_json else finished.line)
     if not finished.ok:
         raise typer.Exit(1)
+
+
+def refuse(context: typer.Context, names: Sequence[str], where: str) -> None:
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE":
+            shown = "MODEL" if name == "model" else f"--{name}"
+            raise InputError(f"{shown} {context.params[name]} is of no use {where}; leave it out")
 
 
 def chosen(only: str | None, controls: bool) -> list[str]:
@@ -113,17 +131,13 @@ def own_parts(names: list[str], quick: bool, seed: int, subject: Subject | None)
             yield speed(quick, seed, subject)
 
 
-def endpoint_parts(
-    endpoint: str | None, against: str | None, model: str | None, prompts: Path | None, requests: int
-) -> Iterator[Part]:
+def endpoint_parts(endpoint: str | None, against: str | None, prompts: Path | None, requests: int) -> Iterator[Part]:
     from sooner.bench.workloads import load_prompts, select
     from sooner.certify.client import Server
     from sooner.certify.endpoints import endpoints
 
     if not endpoint or not against:
         raise InputError("two servers are compared: give both --endpoint URL and --against URL")
-    if model:
-        raise InputError(f"MODEL {model!r} and --endpoint do not go together; leave one out")
     asked = load_prompts(prompts) if prompts else select(load_prompts(None), [], 1)
     texts = [str(prompt.messages[-1]["content"]) for prompt in asked]
     yield endpoints(Server.at(endpoint), Server.at(against), texts, requests)

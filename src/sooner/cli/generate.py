@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -18,7 +18,7 @@ from sooner.types import RoundRecord, Rule, SamplingParams, Structured
 
 if TYPE_CHECKING:
     from sooner.llm import LLM
-    from sooner.outputs import Completion
+    from sooner.outputs import Completion, Event
 
 COLOURS = {"accepted": "32", "correction": "33", "bonus": "36"}  # green, yellow, cyan
 
@@ -42,12 +42,14 @@ def generate(
     json_schema: Annotated[Path | None, typer.Option(help="a file with the JSON schema that answers follow")] = None,
     regex: Annotated[str | None, typer.Option(help="a regular expression that whole answers match")] = None,
     grammar: Annotated[Path | None, typer.Option(help="a file with a grammar for answers (Lark or GBNF)")] = None,
+    prediction: Annotated[Path | None, typer.Option(help="a file with the text that answers will be like")] = None,
     chat: Annotated[bool | None, typer.Option("--chat/--raw", help="[default: chat where the model has it]")] = None,
     weights: options.Weights = "auto",
     kernels: options.Kernels = "auto",
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    shared_history: options.SharedHistory = False,
     compare: Annotated[bool, typer.Option("--compare", help="answer plainly too and compare")] = False,
     show: Annotated[bool, typer.Option("--show", help="colour accepted, corrected and bonus tokens")] = False,
     trace: Annotated[Path | None, typer.Option(help="write one JSON line a round to this file")] = None,
@@ -65,7 +67,8 @@ def generate(
         stop=tuple(stop or ()),
         structured=structured(json_schema, regex, grammar),
     )
-    if compare and not draft:
+    expected = "" if prediction is None else read_text(prediction)
+    if compare and not (draft or expected or shared_history):
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
     note(f"loading {model}")
     from sooner.llm import LLM
@@ -81,6 +84,7 @@ def generate(
         device=device,
         threads=threads,
         max_context=max_context,
+        shared_history=shared_history,
         trace=tracer.write if tracer else None,
         progress=loading,
     )
@@ -89,7 +93,7 @@ def generate(
     for number, one in enumerate(prompts):
         if len(prompts) > 1 and not as_json:
             print(("\n" if number else "") + f"--- {number + 1}/{len(prompts)}: {heading(one)}")
-        answer(llm, to_ids(llm, one, chat), params, compare, show, as_json)
+        answer(llm, to_ids(llm, one, chat), params, expected, compare, show, as_json)
 
 
 def read_prompts(given: list[str], files: list[Path]) -> list[str | list[dict[str, str]]]:
@@ -150,27 +154,31 @@ def to_ids(llm: LLM, prompt: str | list[dict[str, str]], chat: bool | None) -> l
     return llm.tokenizer.encode(prompt)
 
 
-def answer(llm: LLM, ids: list[int], params: SamplingParams, compare: bool, show: bool, as_json: bool) -> None:
+def answer(
+    llm: LLM, ids: list[int], params: SamplingParams, expected: str, compare: bool, show: bool, as_json: bool
+) -> None:
     """One prompt: streams the answer, or both answers, and prints what they cost."""
     if compare:
         list(llm.stream(ids, SamplingParams(max_tokens=4), speculative=False))  # the first pass of a process is slow
         if params.seed is None and not params.greedy:
             raise InputError("--compare at a temperature above 0 needs --seed, else two answers differ by chance")
     runs = {"plain": False, "speculative": True} if compare else {"": True}
-    done = {name: run(llm, ids, params, name, speculative, show, as_json) for name, speculative in runs.items()}
+    streams = {
+        name: llm.stream(ids, params, speculative=speculative, prediction=expected)
+        for name, speculative in runs.items()
+    }
+    done = {name: run(events, name, show, as_json) for name, events in streams.items()}
     if as_json:
         print(json.dumps(report(llm, ids, done)))
     elif compare:
         print(summary(report(llm, ids, done)))
 
 
-def run(
-    llm: LLM, ids: list[int], params: SamplingParams, name: str, speculative: bool, show: bool, quiet: bool
-) -> Completion:
+def run(events: Iterator[Event], name: str, show: bool, quiet: bool) -> Completion:
     if name and not quiet:
         print(f"[{name}]")
     completion: Completion | None = None
-    for event in llm.stream(ids, params, speculative=speculative):
+    for event in events:
         completion = event.completion
         if not quiet:
             print("".join(paint(piece.text, piece.origin) for piece in event.pieces) if show else event.text, end="")

@@ -20,6 +20,8 @@ from sooner.errors import SoonerError
 # Typer brings its own copy of click since 0.26 and used the package before: its own errors are the ones to catch.
 UsageProblem: type[typer.BadParameter] = next(b for b in typer.BadParameter.__mro__ if b.__name__ == "ClickException")
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="sooner",
     help="The same tokens, sooner: speculative decoding that keeps the target's output exactly.",
@@ -42,16 +44,19 @@ def main() -> None:
     """Exit codes: 0 success, 1 a check failed, 2 bad input, 130 interrupted."""
     sys.path.insert(0, "")  # a drafter of the user's own may lie in the folder where the command runs
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(standalone_mode=False) or 0
     except SoonerError as error:
         _fail(str(error), 2)
     except UsageProblem as error:
         _fail(error.format_message(), 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted", 130)
+        _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone: nothing is left to say to it
         sys.exit(0)
+    if code == INTERRUPTED:  # typer turns Ctrl-C into an exit code without a word
+        _fail("interrupted", INTERRUPTED)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> None:

@@ -13,7 +13,8 @@ Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Fac
 Draft = Annotated[
     str | None,
     typer.Option(
-        "--draft", help="drafters, comma-separated: ngram, suffix, grammar, model:PATH, model:self/N, package:Class"
+        "--draft",
+        help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, package:Class",
     ),
 ]
 DraftTokens = Annotated[
@@ -28,6 +29,9 @@ Device = Annotated[str, typer.Option("--device", help="cpu or cuda")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor threads [default: all cores]")]
 MaxContext = Annotated[
     int | None, typer.Option("--max-context", help="tokens of prompt and answer [default: the model's, at most 4096]")
+]
+SharedHistory = Annotated[
+    bool, typer.Option("--shared-history", help="draft from other requests' answers too; not between strangers")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
 

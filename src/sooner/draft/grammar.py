@@ -11,7 +11,7 @@ from itertools import accumulate
 from operator import mul
 
 from sooner.draft.protocol import Ask
-from sooner.types import EMPTY, Draft, Ledger
+from sooner.types import Draft, Ledger
 
 SURE = 0.95  # of a forced token: the target may prefer another spelling
 
@@ -24,14 +24,14 @@ class GrammarDrafter:
 
     def estimate(self, ask: Ask) -> Iterator[float]:
         """Nearly certain, for as many tokens as are forced."""
-        return accumulate((SURE for _ in self._draft(ask).tokens), mul)
+        return accumulate((SURE for _ in self._forced(ask)), mul)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [self._draft(ask) for ask in asks]
+        return [Draft.chain(self._forced(ask)) for ask in asks]
 
-    def _draft(self, ask: Ask) -> Draft:
+    def _forced(self, ask: Ask) -> list[int]:
         structure = ask.request.structure
-        return Draft.chain(structure.forced(ask.ledger.output)[: ask.limit]) if structure else EMPTY
+        return structure.forced(ask.ledger.output)[: ask.limit] if structure else []
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """Nothing is kept."""

@@ -7,11 +7,17 @@ from importlib import import_module
 
 from sooner.draft.grammar import GrammarDrafter
 from sooner.draft.ngram import NgramDrafter
+from sooner.draft.prediction import PredictionDrafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.draft.suffix import SuffixDrafter
 from sooner.errors import InputError
 
-LOOKUPS: dict[str, Callable[[], Drafter]] = {"ngram": NgramDrafter, "suffix": SuffixDrafter, "grammar": GrammarDrafter}
+LOOKUPS: dict[str, Callable[[], Drafter]] = {
+    "ngram": NgramDrafter,
+    "suffix": SuffixDrafter,
+    "prediction": PredictionDrafter,
+    "grammar": GrammarDrafter,
+}
 KNOWN = (*LOOKUPS, "model:PATH", "model:self/N", "package.module:Class")
 METHODS = ("propose", "commit", "cached", "forget")
 

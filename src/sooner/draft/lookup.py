@@ -37,7 +37,8 @@ class LookupDrafter(ABC, Generic[IndexT]):
         self._indices: dict[int, IndexT] = {}
 
     @abstractmethod
-    def new_index(self) -> IndexT: ...
+    def new_index(self, ask: Ask) -> IndexT:
+        """The index of a sequence that asks for the first time."""
 
     @abstractmethod
     def copy(self, index: IndexT, ask: Ask) -> Sequence[int]:
@@ -50,7 +51,7 @@ class LookupDrafter(ABC, Generic[IndexT]):
         """The index of the ask's sequence, caught up with its ledger."""
         index = self._indices.get(ask.key)
         if index is None:
-            index = self._indices[ask.key] = self.new_index()
+            index = self._indices[ask.key] = self.new_index(ask)
         index.extend(ask.ledger.tokens)
         return index
 

@@ -16,7 +16,7 @@ from sooner.cache.paged import Table, pages_for
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
 from sooner.models.build import build_decoder
-from sooner.models.checkpoint import open_checkpoint
+from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.models.runner import F32, Span, forward
@@ -172,7 +172,8 @@ def load_model_drafter(
     else:
         checkpoint = open_checkpoint(find_model(place))
         check_vocabulary(spec, tokenizer, checkpoint.tokenizer)
-        decoder = build_decoder(checkpoint.config, checkpoint.tensors, target.kernels, target.device, weights)
+        with naming(checkpoint.path):
+            decoder = build_decoder(checkpoint.config, checkpoint.tensors, target.kernels, target.device, weights)
     return ModelDrafter(spec, decoder, target.config.vocabulary, pages_for(cache_tokens))
 
 

@@ -60,7 +60,7 @@ class NgramDrafter(LookupDrafter[NgramIndex]):
             raise InputError(f"shortest is {shortest} and longest {longest}; use 1 <= shortest <= longest")
         self._longest, self._shortest = longest, shortest
 
-    def new_index(self) -> NgramIndex:
+    def new_index(self, ask: Ask) -> NgramIndex:  # noqa: ARG002
         return NgramIndex(self._longest, self._shortest)
 
     def copy(self, index: NgramIndex, ask: Ask) -> Sequence[int]:

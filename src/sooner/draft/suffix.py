@@ -128,7 +128,7 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
             raise InputError(f"doubt is {doubt}, must be at least 0; 2 is usual")
         self._min_confidence, self._doubt = min_confidence, doubt
 
-    def new_index(self) -> SuffixAutomaton:
+    def new_index(self, ask: Ask) -> SuffixAutomaton:  # noqa: ARG002
         return SuffixAutomaton()
 
     def copy(self, index: SuffixAutomaton, ask: Ask) -> Sequence[int]:

@@ -147,6 +147,8 @@ class Engine:
             raise InputError("the prompt has no tokens; give at least one")
         if wrong := [t for t in request.prompt if not 0 <= t < vocabulary]:
             raise InputError(f"prompt token {wrong[0]} is outside the vocabulary of {vocabulary}")
+        if wrong := [t for t in request.prediction if not 0 <= t < vocabulary]:
+            raise InputError(f"prediction token {wrong[0]} is outside the vocabulary of {vocabulary}")
         if wrong := [t for t in request.params.logit_bias if t >= vocabulary]:
             raise InputError(f"logit_bias token {wrong[0]} is outside the vocabulary of {vocabulary}")
         if len(request.prompt) + request.max_tokens > self.capacity:

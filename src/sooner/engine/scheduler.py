@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from sooner.cache.paged import PagedCache
 from sooner.engine.sequence import Sequence
 from sooner.errors import CapacityError
+from sooner.kernels.interface import PAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,11 @@ class Scheduler:
         return None
 
     def _prefix_is_coming(self, sequence: Sequence) -> bool:
-        """Whether the same prompt is being read right now: another sample of it had better wait for the pages."""
+        """Whether the same prompt's pages are being read right now: another sample of it had better wait for them."""
+        prompt = sequence.request.prompt
+        shared = (len(prompt) - 1) // PAGE * PAGE  # what `adopt` can give of it
         return self.prefix_cache and any(
-            other.request.prompt == sequence.request.prompt and other.table.length < len(other.request.prompt)
-            for other in self.running
+            other.request.prompt == prompt and other.table.length < shared for other in self.running
         )
 
     def _reserve(self, turn: Turn) -> bool:

@@ -17,6 +17,7 @@ from sooner.models.config import ModelConfig
 from sooner.models.decoder import Decoder, Layer, Projection
 from sooner.models.feed import Dense, Mixture
 from sooner.models.rope import Rope
+from sooner.weights.finite import check_finite
 
 Progress = Callable[[int, int], None]  # bytes of the file's weights that are packed, of how many
 
@@ -32,7 +33,7 @@ def build_decoder(
     """Packs `tensors` (canonical names, see weights/names.py) for `kernels`, emptying the dict as it goes.
 
     weights: the format that matrices are kept in (`formats.KINDS`); norms and biases stay float32, and routers as they
-    are. progress is called before each tensor is packed.
+    are. progress is called before each tensor is packed. Raises ModelError where a weight is no finite number.
     """
     if weights == "auto":
         _warn_of_expansion(tensors.values(), kernels)
@@ -84,6 +85,7 @@ class _Builder:
         self._done += stored.nbytes
         if self._progress is not None:
             self._progress(self._done, self._total)
+        check_finite(name, stored)  # here, so that a file is read once, a tensor while it is in the processor's cache
         return stored
 
     def _vector(self, name: str) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,10 +17,9 @@ from sooner.models.config import ModelConfig
 from sooner.models.families import FAMILIES
 from sooner.models.sources import from_gguf, from_hugging_face
 from sooner.models.tokenizer import Tokenizer
-from sooner.weights.files import free_pages, read_json
-from sooner.weights.finite import check_finite
+from sooner.weights.files import read_json
 from sooner.weights.gguf import read_gguf
-from sooner.weights.names import HF_NAMES, NameMap, half_split, rename
+from sooner.weights.names import HF_NAMES, half_split, rename
 from sooner.weights.safetensors import read_folder
 
 
@@ -36,8 +36,15 @@ class Checkpoint:
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """A .gguf file or a Hugging Face folder. Raises ModelError, which begins with the path."""
-    try:
+    with naming(path):
         return _checked(path, *(_from_folder(path) if path.is_dir() else _from_gguf(path)))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """What is wrong with a model's files is said with their path, while they are opened or packed."""
+    try:
+        yield
     except ModelError as error:
         raise ModelError(f"{path}: {error}") from None
     except OSError as error:
@@ -48,7 +55,7 @@ def _from_gguf(path: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenizer]:
     file = read_gguf(path)
     config = from_gguf(file.metadata, file.tensors)
     family = FAMILIES[config.architecture]
-    tensors = _placed(file.tensors, family.gguf_names, config)
+    tensors = rename(file.tensors, family.gguf_names, config.shapes())
     if family.interleaved:
         for name, stored in tensors.items():
             heads = {"q": config.heads, "k": config.kv_heads}.get(name.split(".")[-1].removesuffix("_bias"))
@@ -65,20 +72,12 @@ def _from_folder(folder: Path) -> tuple[ModelConfig, dict[str, Stored], Tokenize
     tensors = read_folder(folder)
     if config.tied:
         _drop_copied_head(tensors)
-    placed = _placed(tensors, family.hf_names, config)
+    placed = rename(tensors, family.hf_names, config.shapes())
     if family.norm_offset:
         for name, stored in placed.items():
             if name.endswith("norm"):
                 placed[name] = store(dequantise(stored) + family.norm_offset)
     return config, placed, Tokenizer.from_folder(folder)
-
-
-def _placed(tensors: Mapping[str, Stored], names: NameMap, config: ModelConfig) -> dict[str, Stored]:
-    placed = rename(tensors, names, config.shapes())
-    for name, stored in tensors.items():
-        check_finite(name, stored)
-        free_pages(stored.data)
-    return placed
 
 
 def _drop_copied_head(tensors: dict[str, Stored]) -> None:

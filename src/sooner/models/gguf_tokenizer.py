@@ -68,19 +68,20 @@ _KINDS = {"gpt2": _byte_level, "llama": _sentencepiece}
 
 def _merges(tokens: Sequence[str], kinds: Sequence[int], scores: Sequence[float]) -> list[tuple[str, str]]:
     """SentencePiece merges the two neighbours whose union has the best score. As a list: every way to cut an ordinary
-    token into two, the best token first, and for one token the cut with the longest left part."""
+    token into two, the best token first, of equals the one with the lower id, and of its cuts the one with the longest
+    left part."""
     ordinary = {token: score for token, kind, score in zip(tokens, kinds, scores, strict=True) if kind == NORMAL}
     longest, total = max(map(len, ordinary), default=0), sum(map(len, ordinary))
     if longest > MOST_PIECE or total > MOST_CUTS:
         sizes = f"{total} characters, {longest} in the longest token"
         raise ModelError(f"the vocabulary has {sizes}; at most {MOST_CUTS} and {MOST_PIECE} are read")
     cuts = [
-        (score, at, token[:at], token[at:])
-        for token, score in ordinary.items()
+        (score, -place, at, token[:at], token[at:])
+        for place, (token, score) in enumerate(ordinary.items())
         for at in range(1, len(token))
         if token[:at] in ordinary and token[at:] in ordinary
     ]
-    return [(left, right) for _, _, left, right in sorted(cuts, key=lambda cut: cut[:2], reverse=True)]
+    return [(left, right) for *_, left, right in sorted(cuts, key=lambda cut: cut[:3], reverse=True)]
 
 
 def _scores(metadata: Mapping[str, Any], count: int) -> list[float]:

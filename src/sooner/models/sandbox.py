@@ -24,8 +24,8 @@ from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 BUDGET = 1 << 25  # a character costs 1; a conversation of 4 MB stays below
-STEP = 32  # what anything costs on top of its characters, and an element of a list
-CALL = 256  # of a function, method or macro
+STEP = 64  # what anything costs on top of its characters, and an element of a list
+CALL = 1024  # of a function, method or macro
 MAX_BITS = 1024  # of a whole number
 MAX_INDENT = 32
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from pickle import UnpicklingError
-from zipfile import BadZipFile
+from zipfile import BadZipFile, is_zipfile
 
 import torch
 from safetensors.torch import save_file
@@ -63,7 +63,8 @@ def load(path: Path) -> dict[str, Tensor]:
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 6):
         raise ModelError(f"torch {torch.__version__} can be tricked by a pickle; install torch 2.6 or later to convert")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        mapped = is_zipfile(path)  # torch before 1.6 wrote a form that cannot be mapped
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (UnpicklingError, RuntimeError, BadZipFile, EOFError, ValueError, KeyError) as error:
         line = " ".join(str(error).split())[:300]
         raise ModelError(f"{path.name} holds more than weights, or is damaged: {line}") from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import mmap
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
-from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -32,19 +32,7 @@ def map_bytes(file: BinaryIO, start: int, count: int) -> Tensor:
         return torch.empty(0, dtype=torch.uint8)
     lead = start % mmap.ALLOCATIONGRANULARITY
     view = mmap.mmap(file.fileno(), lead + count, access=mmap.ACCESS_COPY, offset=start - lead)
-    data = torch.frombuffer(view, dtype=torch.uint8, count=count, offset=lead)
-    _MAPS[data.data_ptr()] = view
-    return data
-
-
-_MAPS: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # by the address of their tensors
-
-
-def free_pages(data: Tensor) -> None:
-    """Frees the memory that a map of `map_bytes` has taken; when it is next read, it comes from the file again."""
-    view = _MAPS.get(data.data_ptr())
-    if view is not None and hasattr(mmap, "MADV_DONTNEED"):
-        view.madvise(mmap.MADV_DONTNEED)
+    return torch.frombuffer(view, dtype=torch.uint8, count=count, offset=lead)
 
 
 def read_text(path: Path, limit: int) -> str:
@@ -60,12 +48,24 @@ def read_text(path: Path, limit: int) -> str:
         raise ModelError(f"{path.name} is not UTF-8; the file is damaged, download it again") from None
 
 
-def read_json(path: Path, limit: int = 8 << 20) -> dict[str, Any]:
+def read_json(path: Path, limit: int = 4 << 20) -> dict[str, Any]:
     """A JSON object."""
+    text = read_text(path, limit)
+    check_counts(path.name, text, {"[": BRACKETS, "{": BRACKETS})
     try:
-        value = json.loads(read_text(path, limit))
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path.name} is no valid JSON: {error}; download it again") from None
     if not isinstance(value, dict):
         raise ModelError(f"{path.name} holds a {type(value).__name__}, must hold an object")
     return value
+
+
+BRACKETS = 1 << 16  # of each kind; the largest tokenizer_config.json in use has 6,500
+
+
+def check_counts(name: str, text: str, limits: Mapping[str, int]) -> None:
+    """JSON of many empty values takes a hundred times its own bytes: how many there are is told before it is read."""
+    for mark, limit in limits.items():
+        if (count := text.count(mark)) > limit:
+            raise ModelError(f"{name} has {count} times {mark!r}, at most {limit} are read; the file is damaged")

@@ -10,12 +10,13 @@ from safetensors import SafetensorError, safe_open
 
 from sooner.errors import ModelError
 from sooner.kernels.formats import DTYPES, Stored
-from sooner.weights.files import map_bytes, read_json
+from sooner.weights.files import check_counts, map_bytes, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-HEADER_BYTES = 32 << 20
-INDEX_BYTES = 32 << 20
+HEADER_BYTES = 4 << 20  # of a file; a mixture with 19,000 tensors in one takes 2.5 MB
+INDEX_BYTES = 6 << 20
+TENSORS = 1 << 15  # of a file
 
 
 def read_folder(folder: Path) -> dict[str, Stored]:
@@ -57,31 +58,32 @@ def _nothing_to_read(folder: Path) -> str:
 
 def _shard(path: Path) -> Iterator[tuple[str, Stored]]:
     """The library checks the header and every offset in it; the tensors are mapped one by one, to be let go so."""
-    length = _header_length(path)
+    header = _header(path)
     try:
         with safe_open(path, framework="pt"):
             pass
     except SafetensorError as error:
         raise ModelError(f"{path.name} is no valid safetensors file: {error}; download it again") from None
     with path.open("rb") as file:
-        header = json.loads(file.read(8 + length)[8:])
-        for name, entry in header.items():
+        for name, entry in json.loads(header).items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
-                data = map_bytes(file, 8 + length + start, end - start)
+                data = map_bytes(file, 8 + len(header) + start, end - start)
                 yield name, Stored(_format(name, entry["dtype"]), tuple(entry["shape"]), data)
 
 
-def _header_length(path: Path) -> int:
-    """The library takes memory for whatever header a file announces."""
+def _header(path: Path) -> bytes:
+    """The JSON before the tensors: the library takes memory for whatever a file announces."""
     with path.open("rb") as file:
         announced = int.from_bytes(file.read(8), "little")
-    room = min(path.stat().st_size - 8, HEADER_BYTES)
-    if announced > room:
-        raise ModelError(
-            f"{path.name} announces a header of {announced} bytes, there is room for {room}; it is damaged"
-        )
-    return announced
+        room = min(path.stat().st_size - 8, HEADER_BYTES)
+        if announced > room:
+            raise ModelError(
+                f"{path.name} announces a header of {announced} bytes, there is room for {room}; it is damaged"
+            )
+        header = file.read(announced)
+    check_counts(path.name, header.decode(errors="replace"), {"{": TENSORS, "[": 2 * TENSORS})
+    return header
 
 
 def _format(name: str, dtype: str) -> str:
