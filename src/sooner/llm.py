@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
@@ -19,6 +19,7 @@ from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
 from sooner.models.build import Progress, build_decoder
+from sooner.models.chat import NOTHING
 from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.config import ModelConfig
 from sooner.models.locate import find_model
@@ -28,7 +29,7 @@ from sooner.outputs import Completion, Event, Output
 from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams, Speculation
 
 Prompt = str | Sequence[int]
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
 
 SHARED = "shared"  # the one history of an LLM's requests, where it is switched on
 ALWAYS_LOADED = ("prediction", "grammar")  # they cost nothing for requests that do not need them
@@ -153,9 +154,9 @@ class LLM:
         """Answers a conversation, [{"role": ..., "content": ...}, ...], through the model's chat template."""
         return self.generate([self.chat_prompt(messages)], params, speculative=speculative)[0]
 
-    def chat_prompt(self, messages: Messages) -> list[int]:
-        """Token ids of a conversation, ready for the assistant's answer."""
-        return self.tokenizer.encode(self.tokenizer.chat(messages), add_special=False)
+    def chat_prompt(self, messages: Messages, variables: Mapping[str, Any] = NOTHING) -> list[int]:
+        """Token ids of a conversation, ready for the answer. variables: of the chat template, such as tools."""
+        return self.tokenizer.encode(self.tokenizer.chat(messages, variables=variables), add_special=False)
 
     def _run(self, requests: Sequence[Request], places: Mapping[str, Completion]) -> Iterator[Event]:
         try:

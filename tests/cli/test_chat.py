@@ -97,7 +97,7 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session() -> None:
         os.close(terminal)
 
 
-def read_until(terminal: int, wanted: str, seconds: float = 30) -> str:
+def read_until(terminal: int, wanted: str, seconds: float = 120) -> str:
     text = ""
     while wanted not in text:
         assert select.select([terminal], [], [], seconds)[0], f"{wanted!r} did not come: {text[-300:]}"

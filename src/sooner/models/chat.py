@@ -14,6 +14,8 @@ from sooner.models.sandbox import BudgetError, RefusalError, Sandbox, with_budge
 Message = Mapping[str, Any]
 
 TEMPLATE_CHARACTERS = 1 << 16
+ABSENT: Mapping[str, Any] = {"tools": None, "documents": None}  # templates ask whether they are none
+NOTHING: Mapping[str, Any] = {}
 
 
 class ChatTemplate:
@@ -30,12 +32,22 @@ class ChatTemplate:
     def _template(self) -> Template:
         return _compile(self._source)
 
-    def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
-        """Raises InputError with the template's reason when it refuses the messages, ModelError when it is broken."""
+    def mentions(self, text: str) -> bool:
+        return text in self._source
+
+    def render(
+        self, messages: Sequence[Message], add_generation_prompt: bool = True, variables: Mapping[str, Any] = NOTHING
+    ) -> str:
+        """Raises InputError with the template's reason when it refuses the messages, ModelError when it is broken.
+
+        variables: more that the template may use, such as `tools`.
+        """
         check_messages(messages)
         template = self._template
-        variables = {"messages": list(messages), "add_generation_prompt": add_generation_prompt, **self._specials}
-        variables |= {"tools": None, "documents": None}  # templates ask whether they are none
+        own = {"messages": list(messages), "add_generation_prompt": add_generation_prompt, **self._specials}
+        if taken := sorted(own.keys() & variables.keys()):
+            raise InputError(f"the chat template's variable {taken[0]} is not yours to set; leave it out")
+        variables = {**ABSENT, **variables, **own}
         try:
             return with_budget(lambda: template.render(variables))
         except RefusalError as error:

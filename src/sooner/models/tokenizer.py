@@ -14,7 +14,7 @@ from typing import Any
 import tokenizers
 
 from sooner.errors import InputError, ModelError
-from sooner.models.chat import ChatTemplate, Message
+from sooner.models.chat import NOTHING, ChatTemplate, Message
 from sooner.models.gguf_tokenizer import SPACE, build_tokenizer
 from sooner.weights.files import check_counts, read_json, read_text
 
@@ -70,11 +70,19 @@ class Tokenizer:
     def has_chat_template(self) -> bool:
         return self._template is not None
 
-    def chat(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> str:
+    def template_mentions(self, text: str) -> bool:
+        return self._template is not None and self._template.mentions(text)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] = NOTHING,
+    ) -> str:
         """The text of a conversation. It holds its own bos: encode it with add_special=False."""
         if self._template is None:
             raise InputError("the model has no chat template; give a plain prompt with --raw")
-        return self._template.render(messages, add_generation_prompt)
+        return self._template.render(messages, add_generation_prompt, variables)
 
     @cached_property
     def tokens(self) -> list[str | None]:

@@ -10,6 +10,7 @@ from sooner.outputs import Completion, Event
 from sooner.serve import translate
 from sooner.serve.schema import Chat, Completions, Sampling
 from sooner.serve.scores import chat_scores, text_scores
+from sooner.serve.tools import ToolForm, ToolReader, ToolUse, call_delta, read_calls, tool_use
 from sooner.types import Logprob, Request
 
 
@@ -101,6 +102,8 @@ class ChatForm:
 
     def __init__(self, llm: LLM, body: Chat) -> None:
         self.llm, self.body = llm, body
+        self._tools: ToolUse | None = None
+        self._readers: dict[int, ToolReader] = {}  # of each streamed choice
         self._begun: set[int] = set()
 
     @property
@@ -108,19 +111,23 @@ class ChatForm:
         return self.body.n or 1
 
     def prepare(self) -> list[Request]:
-        params = translate.chat_params(self.body)
-        speculation = translate.speculation(self.body.speculative, self.llm.speculation)
-        ids = self.llm.chat_prompt(translate.conversation(self.body.messages))
-        return checked(self.llm, self.llm.requests(ids, params, speculation))
+        self._tools = tool_use(self.body, self.llm.tokenizer)
+        params = translate.chat_params(self.body, self._tools)
+        expected = translate.joined(self.body.prediction.content) if self.body.prediction else ""
+        speculation = translate.speculation(self.body.speculative, self.llm.speculation, expected)
+        variables = translate.template_variables(self.body, self._tools)
+        ids = self.llm.chat_prompt(translate.conversation(self.body.messages), variables)
+        return checked(self.llm, self.llm.requests(ids, params, speculation, expected))
 
     def choice(self, completion: Completion) -> dict[str, Any]:
-        message = {"role": "assistant", "content": completion.text, "refusal": None}
-        return {
-            "index": completion.index,
-            "message": message,
-            "logprobs": self._scores(completion.logprobs),
-            "finish_reason": completion.finish_reason,
-        }
+        message: dict[str, Any] = {"role": "assistant", "content": completion.text, "refusal": None}
+        reason: str | None = completion.finish_reason
+        if self._tools:
+            content, calls = read_calls(self._tools.form, completion.text)
+            message |= {"content": content or None, "tool_calls": calls} if calls else {"content": content}
+            reason = called(reason, len(calls))
+        scores = self._scores(completion.logprobs)
+        return {"index": completion.index, "message": message, "logprobs": scores, "finish_reason": reason}
 
     def deltas(self, event: Event) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -128,10 +135,27 @@ class ChatForm:
             self._begun.add(event.index)
             found.append(self._delta(event.index, {"role": "assistant", "content": ""}))
         scores = self._scores([piece.logprob for piece in event.pieces if piece.logprob])
+        if self._tools:
+            return found + self._tool_deltas(event, self._tools.form, scores)
         if event.text or (scores and event.pieces):
             found.append(self._delta(event.index, {"content": event.text}, scores))
         if event.finish_reason:
             found.append(self._delta(event.index, {}, reason=event.finish_reason))
+        return found
+
+    def _tool_deltas(self, event: Event, form: ToolForm, scores: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Scores go with the first piece of what a step brought, or alone."""
+        reader = self._readers.setdefault(event.index, ToolReader(form))
+        pieces = reader.push(event.text) + (reader.flush() if event.finish_reason else [])
+        deltas = [
+            {"content": piece.text} if piece.kind == "content" else {"tool_calls": [call_delta(piece)]}
+            for piece in pieces
+        ]
+        if scores and event.pieces and not deltas:
+            deltas = [{}]
+        found = [self._delta(event.index, delta, None if i else scores) for i, delta in enumerate(deltas)]
+        if event.finish_reason:
+            found.append(self._delta(event.index, {}, reason=called(event.finish_reason, reader.calls)))
         return found
 
     def _scores(self, scores: Sequence[Logprob]) -> dict[str, Any] | None:
@@ -141,6 +165,10 @@ class ChatForm:
         self, index: int, delta: dict[str, Any], scores: dict[str, Any] | None = None, reason: str | None = None
     ) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": scores, "finish_reason": reason}
+
+
+def called(reason: str | None, calls: int) -> str | None:
+    return "tool_calls" if calls and reason == "stop" else reason
 
 
 def checked(llm: LLM, requests: list[Request]) -> list[Request]:

@@ -68,11 +68,21 @@ class StreamOptions(Body):
 
 
 class Speculative(Body):
-    """drafter: one that the server has loaded, or several, best first. draft_tokens: the most drafted a round."""
+    """drafter: one that the server has loaded, or several. draft_tokens: of every round, or auto: what pays."""
 
     drafter: str | list[str] | None = None
-    draft_tokens: int | None = None
+    draft_tokens: int | Literal["auto"] | None = None
     verify: Literal["auto", "match", "rejection", "block"] | None = None
+
+
+class StructuredOutputs(Body):
+    """The form of the answer, by one of these; vLLM's names."""
+
+    json_schema: str | dict[str, Any] | None = Field(None, alias="json")
+    json_object: bool | None = None
+    regex: str | None = None
+    grammar: str | None = None
+    choice: Annotated[list[str], Field(min_length=1)] | None = None
 
 
 class Sampling(Body):
@@ -100,6 +110,7 @@ class Sampling(Body):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: int | None = None
+    structured_outputs: StructuredOutputs | None = None
     speculative: bool | Speculative | None = Field(None, description="false decodes plainly, with the same tokens")
     user: str | None = Field(None, description="goes into the server's log, and nowhere else", max_length=256)
 
@@ -140,11 +151,69 @@ class Message(Body):
     refusal: None = None
 
 
+class JsonSchema(Body):
+    """strict: followed exactly in either case."""
+
+    name: str
+    description: str | None = None
+    json_schema: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool | None = None
+
+
+class AnyText(Body):
+    type: Literal["text"]
+
+
+class AnyObject(Body):
+    type: Literal["json_object"]
+
+
+class BySchema(Body):
+    type: Literal["json_schema"]
+    json_schema: JsonSchema
+
+
+class Function(Body):
+    """strict: arguments follow `parameters` exactly in either case."""
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class FunctionName(Body):
+    name: str
+
+
+class NamedTool(Body):
+    type: Literal["function"]
+    function: FunctionName
+
+
+class Prediction(Body):
+    """Text that the answer is expected to be like; it is drafted from."""
+
+    type: Literal["content"]
+    content: str | list[TextPart]
+
+
 class Chat(Sampling):
     messages: Annotated[list[Message], Field(min_length=1, max_length=limits.MESSAGES)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
+    prediction: Prediction | None = None
+    response_format: Annotated[AnyText | AnyObject | BySchema, Field(discriminator="type")] | None = None
+    tools: Annotated[list[Tool], Field(max_length=limits.TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = Field(None, description="variables for the model's chat template")
 
 
 class Tokenize(Body):
