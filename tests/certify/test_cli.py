@@ -63,6 +63,7 @@ def test_a_failed_check_ends_with_1_and_names_itself(
     [
         (["--only", "tokens"], "part tokens needs a MODEL"),
         (["smollm2"], "needs a draft; add --draft suffix"),
+        (["smollm2", "--draft", "suffix,grammar"], "drafter 'grammar' proposes only what a request brings along"),
         (["--only", "law"], "--only 'law' is not a part; there are laws, tokens"),
         (["--endpoint", "http://localhost:1"], "give both --endpoint URL and --against URL"),
         (["m", "--endpoint", "http://localhost:1", "--against", "http://localhost:2"], "MODEL m is of no use when two"),

@@ -41,7 +41,8 @@ class Report:
         checks = sum(len(outcome.checks) for outcome in self.outcomes)
         seconds = sum(outcome.seconds for outcome in self.outcomes)
         if self.ok:
-            return f"pass: {checks} checks in {seconds:.0f} s, false alarms below {self.false_alarms:.1g}"
+            chance = f", false alarms below {self.false_alarms:.1g}" if self.tests else ""
+            return f"pass: {checks} checks in {seconds:.0f} s{chance}"
         failed = [(outcome.part.name, check) for outcome in self.outcomes for check in outcome.failed]
         part, first = failed[0]
         return f"FAIL: {len(failed)} of {checks} checks, the first in {part}: {first.name}: {first.text}"

@@ -38,7 +38,8 @@ class Subject:
     def of(cls, llm: LLM, prompts: Sequence[Sequence[int]]) -> Subject:
         longest = min(LONGEST_PROMPT, llm.config.context // 2)
         used = [tuple(prompt[:longest]) for prompt in prompts]
-        return cls(llm.decoder, llm.engine.parts.drafters, used, BATCH, llm.tokenizer, llm.config.eos)
+        drafters = {name: llm.engine.parts.drafters[name] for name in llm.speculation.drafters}
+        return cls(llm.decoder, drafters, used, BATCH, llm.tokenizer, llm.config.eos)
 
     def room(self, tokens: int) -> int:
         """How long an answer can be where `tokens` are wanted: with any prompt it fits into the context."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PARTS = ("laws", "tokens", "distribution", "speed", "controls")
 WITHOUT_A_MODEL = {"laws", "distribution", "controls"}
+SILENT = ("prediction", "grammar")
 # Options that mean nothing there: given all the same, they are refused.
 OF_A_MODEL = ("draft", "prompts", "weights", "kernels", "device", "threads")
 OF_SERVERS = ("endpoint", "against", "requests")
@@ -93,6 +94,10 @@ def open_subject(
 ) -> Subject:
     if not draft:
         raise InputError("certify compares with plain decoding and needs a draft; add --draft suffix")
+    if silent := [name for name in draft.split(",") if name in SILENT]:
+        raise InputError(
+            f"drafter {silent[0]!r} proposes only what a request brings along; certify another, say suffix"
+        )
     from sooner.bench.workloads import load_prompts, select
     from sooner.certify.subject import BATCH, Subject
     from sooner.llm import LLM
