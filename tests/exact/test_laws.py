@@ -1,19 +1,25 @@
 """Exactness by enumeration: the joint law of three rounds equals plain sampling's to 1e-12."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sooner import types
+from sooner.certify import laws
 from sooner.certify.laws import Enumerator, Experiment, TableModel, law
+from sooner.draft.model import ModelDrafter
+from sooner.draft.protocol import Ask
 from sooner.sampling.draws import RoundDraws
 from sooner.sampling.noise import Purpose
 from sooner.sampling.road import F32, Road
-from sooner.types import Distribution, Draft, SamplingParams, Verdict
+from sooner.types import Distribution, Draft, Ledger, SamplingParams, Verdict
 from sooner.verify.block import block
 from sooner.verify.match import match
 from sooner.verify.rejection import rejection
+from tests.support.engines import VOCABULARY, request, tiny_decoder
 
 ROADS = {
     "none": SamplingParams(),
@@ -142,3 +148,28 @@ def test_block_keeps_more_than_rejection() -> None:
 
         mean = sum(n * mass for n, mass in law(accepted).items())
         assert mean == pytest.approx(wanted, abs=1e-12)
+
+
+def test_draft_probabilities_of_another_precision_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CASES.md 12: drawn from float64 and kept in bfloat16, whose 8 bits are a bias of their own."""
+    exact = laws.sample_draft
+
+    def rounded(*arguments: Any) -> tuple[int, Distribution]:
+        token, q = exact(*arguments)
+        return token, torch.tensor(q).bfloat16().double().numpy()
+
+    monkeypatch.setattr(laws, "sample_draft", rounded)
+    for rule in RULES:
+        case = experiment(rule, 2, 1)
+        assert 1e-5 < case.total_variation(case.exact_law()) < 1e-2
+
+
+def test_a_model_draft_carries_what_it_was_drawn_from_in_float64() -> None:
+    """CASES.md 12."""
+    drafter = ModelDrafter("m", tiny_decoder(9, 1), VOCABULARY, 8)
+    one = request([1, 2, 3], SamplingParams(temperature=0.7, top_k=5, max_tokens=8), "m")
+    [draft] = drafter.propose([Ask(0, one, Ledger([1, 2, 3], 3), 4, "rejection")])
+    assert len(draft) == 4
+    for token, q in zip(draft.tokens, draft.probs):
+        assert q is not None and q.dtype == np.float64
+        assert (q.sum(), np.count_nonzero(q)) == (pytest.approx(1.0, abs=1e-15), 5) and q[token] > 0
