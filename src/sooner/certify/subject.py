@@ -13,7 +13,7 @@ from sooner.llm import LLM
 from sooner.models.decoder import Decoder
 from sooner.models.tokenizer import TextStream, Tokenizer
 from sooner.outputs import Completion
-from sooner.types import Request, RoundRecord, Rule, SamplingParams, Speculation
+from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams, Speculation
 
 BATCH = 8  # the user's model is tested with so many requests at once
 LONGEST_PROMPT = 256  # tokens of a user's prompt that are used, and at most half of the context
@@ -74,7 +74,12 @@ class Subject:
         )
 
     def request(
-        self, prompt: tuple[int, ...], params: SamplingParams, drafter: str = "", k: int = 4, rule: Rule = "auto"
+        self,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        drafter: str = "",
+        k: DraftTokens = 4,
+        rule: Rule = "auto",
     ) -> Request:
         """Greedy and sampled requests alike carry their seed; under `auto` a seed means `match`."""
         assert params.max_tokens is not None

@@ -15,9 +15,10 @@ from sooner.certify.subject import Subject, run
 from sooner.engine.engine import Engine
 from sooner.engine.stats import Stats
 from sooner.outputs import Completion
-from sooner.types import Request, RoundRecord, Rule, SamplingParams
+from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams
 
 LENGTHS = 8  # draft lengths 1..8
+ADAPTIVE = 4  # the size of the batches whose draft lengths the policy chooses, where the rule allows it
 ROWS = 8  # of a pass that is compared with as many passes of one row
 SETTINGS = ("greedy", "top-p", "min-p", "penalties", "bias", "stop", "greedy, rejection", "greedy, block")
 
@@ -53,7 +54,7 @@ class Comparison:
             [self._plain[prompt, setting]] = self._run("", [self.request(prompt, setting)])
         return self._plain[prompt, setting]
 
-    def request(self, prompt: int, setting: str, drafter: str = "", k: int = 0) -> Request:
+    def request(self, prompt: int, setting: str, drafter: str = "", k: DraftTokens = 0) -> Request:
         params, rule = self._setting(prompt, setting)
         return self.subject.request(self.subject.prompts[prompt], params, drafter, k, rule)
 
@@ -96,7 +97,9 @@ class Comparison:
         names = [SETTINGS[(i + rotation) % len(SETTINGS)] for i in range(size)]
         shift = 0 if size == LENGTHS else rotation  # the largest batch meets every setting with every draft length
         prompts = [(i + shift) % len(self.subject.prompts) for i in range(size)]
-        lengths = [(i + shift) % LENGTHS + 1 for i in range(size)]
+        lengths = [
+            self._length(p, name, size, (i + shift) % LENGTHS + 1) for i, (p, name) in enumerate(zip(prompts, names))
+        ]
         requests = [self.request(p, name, drafter, k) for p, name, k in zip(prompts, names, lengths)]
         plain = [self.plain(p, name) for p, name in zip(prompts, names)]
         answers = self._run(drafter, requests)
@@ -105,6 +108,10 @@ class Comparison:
             if difference := self._difference(request, truth, answer, self._rounds[request.id]):
                 found.append({"prompt": p, "setting": name, "draft_tokens": k} | difference)
         return [self._verdict(drafter, size, rotation, names, answers, found)]
+
+    def _length(self, prompt: int, setting: str, size: int, length: int) -> DraftTokens:
+        _, rule = self._setting(prompt, setting)
+        return "auto" if size == ADAPTIVE and rule == "auto" else length
 
     def _difference(
         self, request: Request, plain: Completion, answer: Completion, records: Sequence[RoundRecord]
@@ -162,7 +169,8 @@ def tokens(quick: bool, seed: int, subject: Subject) -> Part:
     comparison = Comparison(subject, subject.room(amount.tokens), seed)
     question = (
         "Are the tokens of greedy and seeded requests those of plain decoding, for every drafter, draft lengths of 1 "
-        "to 8, alone and in batches? Where not: was it a near-tie of the target, or a bug?"
+        "to 8 and those that the policy chooses, alone and in batches? Where not: was it a near-tie of the target, or "
+        "a bug?"
     )
     return Part("tokens", question, list(_jobs(comparison, amount)))
 
