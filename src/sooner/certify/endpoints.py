@@ -23,7 +23,8 @@ SAMPLED_TOKENS = 3
 AT_ONCE = 8  # sampled requests in flight: batches are part of what is tested
 # A server's first token usually comes from the pass over the prompt, which nothing was drafted for: later ones tell.
 CUTS = {"first token": slice(0, 1), "second token": slice(1, 2), "first three tokens": slice(0, 3)}
-REPEATING = "One fish, two fish, red fish, blue fish. One fish, two fish, red fish, blue fish. One fish, two"
+# Each token is as good as a coin's toss, and one that lookups always have a draft for.
+COINS = "Coin tosses: heads tails tails heads tails heads heads heads tails heads tails tails heads heads tails"
 
 
 def endpoints(tested: Server, plain: Server, prompts: Sequence[str], requests: int) -> Part:
@@ -73,14 +74,14 @@ def _margin(answer: Completion, at: int) -> float | None:
 
 
 def _sampled(tested: Server, plain: Server, requests: int) -> list[Check]:
-    """Two samples at temperature 1. The text repeats itself, so that lookup drafts have something to propose."""
+    """Two samples at temperature 1."""
     theirs, ours = (_sample(server, requests) for server in (tested, plain))
     return [_homogeneous(name, cut, theirs, ours) for name, cut in CUTS.items()]
 
 
 def _sample(server: Server, requests: int) -> list[tuple[str, ...]]:
     def one(_: int) -> tuple[str, ...]:
-        answer = server.complete(REPEATING, max_tokens=SAMPLED_TOKENS, temperature=1.0, logprobs=1)
+        answer = server.complete(COINS, max_tokens=SAMPLED_TOKENS, temperature=1.0, logprobs=1)
         return tuple(answer.tokens)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -34,7 +34,7 @@ class Amount:
     rows: int
 
 
-QUICK = Amount(14, 64, ((8, 1), (4, 1), (1, 2)), 2)
+QUICK = Amount(20, 64, ((8, 1), (4, 1), (1, 2)), 2)
 FULL = Amount(40, 256, ((8, 8), (4, 4), (1, 8)), 8)
 
 

@@ -108,7 +108,7 @@ def open_subject(
     subject = Subject.of(llm, [prompt.token_ids(llm.tokenizer) for prompt in asked[:BATCH]])
     kernels = llm.decoder.kernels
     settings |= {
-        "model": model, "drafters": draft, "kernels": kernels.name, "weights": llm.decoder.head.format,
+        "model": model, "drafters": draft, "kernels": kernels.name, "output weights": llm.decoder.head.format,
         "rows have equal bits in all passes": "yes" if kernels.exact_rows else f"no, bound {subject.bound} in logits",
         "prompts": f"{len(subject.prompts)} of {prompts.name if prompts else 'our own'}",
     }  # fmt: skip
