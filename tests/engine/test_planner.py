@@ -46,6 +46,7 @@ class FreezeClock:
         monkeypatch.setattr("sooner.plan.cost.Level.learn", lambda *_: None)
         monkeypatch.setattr("sooner.plan.guard.Guard.learn", lambda *_: None)
         monkeypatch.setattr("sooner.plan.guard.Pace.learn", lambda *_: None)
+        monkeypatch.setattr("sooner.plan.guard.Budget.earn", lambda *_: None)
 
 
 @pytest.fixture

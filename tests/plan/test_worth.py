@@ -19,7 +19,7 @@ def play(worth: Worth, own: Own, said: list[float] | None, true: list[float], ro
     for _ in range(rounds):
         estimate = None if said is None else list(accumulate(said, mul))
         forecast = worth.survival(own, estimate, len(true))
-        forecast.learn(own, len(true), verdict(rng, true))
+        forecast.learn(len(true), verdict(rng, true))
 
 
 def test_before_anything_is_known_the_drafter_is_believed() -> None:

@@ -29,10 +29,10 @@ from sooner.models.sizes import formats, multiply_adds, weight_bytes
 from sooner.plan.cost import KNOTS, CostTable, DrafterCost, not_falling, roofline
 from sooner.types import Draft, Ledger, Request, SamplingParams
 
-SECONDS, LEAST_PASSES = 2.0, 60  # time for the curve, at least so many passes of one row; the drafters come on top
-ROWS = tuple(rows for rows in KNOTS if rows <= 128)
+SECONDS, LEAST_PASSES = 2.5, 60  # time for the curve, at least so many passes of one row; the drafters come on top
+FEWEST = 3  # numbers of rows that are measured whatever it takes
 KEYS, KEY_ROWS = 256, (1, 8)  # passes that tell what keys cost
-SWEEPS = 7
+SWEEPS = (64, 16, 32, 16, 16, 32, 16)  # the most rows of a pass in each: few rows are measured often
 TOKENS = 4  # of a draft that tells what a further token costs
 CROWD = 4  # sequences that tell what a further sequence costs
 TRIES = 3
@@ -52,17 +52,15 @@ def head_share(decoder: Decoder) -> float:
 
 def measure(decoder: Decoder, drafters: Mapping[str, Drafter], seconds: float = SECONDS) -> CostTable:
     """Times passes of made-up tokens and proposals of each drafter. The engine's own cache is not touched."""
-    bench = Bench(decoder, decoder.new_cache(pages_for(KEYS + ROWS[-1] + 2)))
+    bench = Bench(decoder, decoder.new_cache(pages_for(KEYS + max(SWEEPS) + 2)))
     bench.seconds(1)  # the first pass of a process is slow
     seconds = max(seconds, LEAST_PASSES * bench.seconds(1))
     deadline = time.perf_counter() + seconds
     samples: dict[int, list[float]] = {}
-    for sweep in range(SWEEPS):
-        for rows in ROWS:
-            late = time.perf_counter() > (deadline - seconds / 2 if sweep == 0 else deadline)
-            if late and len(samples) > 2:
-                break
-            samples.setdefault(rows, []).append(bench.seconds(rows))
+    for most in SWEEPS:
+        for rows in (rows for rows in KNOTS if rows <= most):
+            if time.perf_counter() < deadline or len(samples) < FEWEST:
+                samples.setdefault(rows, []).append(bench.seconds(rows))
     curve = not_falling([_typical(taken) for taken in samples.values()])
     table = CostTable(tuple(samples), tuple(curve), head_share(decoder), spread=_spread(list(samples.values())))
     key, row_key = bench.keys(table)
@@ -93,7 +91,7 @@ class Bench:
         length = min(KEYS, self.decoder.config.context - max(KEY_ROWS))
         forward(self.decoder, self.cache, [Span(sequence, made_up(self.decoder, length), wants=0)])
         few, many = KEY_ROWS
-        taken = {rows: _typical([self.seconds(rows, sequence) for _ in range(SWEEPS)]) for rows in KEY_ROWS}
+        taken = {rows: _typical([self.seconds(rows, sequence) for _ in SWEEPS]) for rows in KEY_ROWS}
         self.cache.release(sequence)
         extra = {rows: max(seconds - table.products(rows), 0.0) / length for rows, seconds in taken.items()}
         row_key = max(extra[many] - extra[few], 0.0) / (many - few)

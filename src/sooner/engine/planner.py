@@ -17,13 +17,14 @@ from sooner.engine.judge import rule_for
 from sooner.engine.load import Load
 from sooner.engine.scheduler import Turn
 from sooner.engine.sequence import Sequence, switch_off
-from sooner.plan.cost import LiveCosts
+from sooner.plan.cost import SETTLED, LiveCosts
 from sooner.plan.guard import START_S, Budget, Guard, Pace
 from sooner.plan.policy import Choice, Grant, Option, choose, fixed, floor_of
 from sooner.plan.worth import Forecast, Own, Worth
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
+COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
 AHEAD = 32  # tokens that a sequence is expected to go on for at least; beyond them, as many as it has come
 
 
@@ -33,11 +34,22 @@ class Planned:
 
     load: Load  # with drafts of a fixed length, without those that the policy grants
     plain_s: float
-    free: bool  # whether every sequence decoded, and nobody but the policy drafted
+    free: bool  # whether every sequence decoded, and nobody but the policy could draft
     grants: list[Grant] = field(default_factory=list)
     taken: dict[int, Forecast] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     row_s: float = 0.0  # that one drafted row adds to the products
     probing: bool = False
+
+
+@dataclass(slots=True)
+class Seat:
+    """One drafter of one sequence: what does not change as long as it lives, and its own record."""
+
+    name: str
+    rule: Rule
+    kind: str
+    worth: Worth
+    own: Own = field(default_factory=Own)
 
 
 class Planner:
@@ -53,12 +65,13 @@ class Planner:
         self.worths: dict[tuple[str, bool], Worth] = {}
         self.guard, self.pace = Guard(), Pace()
         self.seconds = 0.0
+        self._rounds = 0
         self._drafters = drafters
         self._estimates = {
             name: d.estimate if isinstance(d, Estimates) else _says_nothing for name, d in drafters.items()
         }
         self._budgets = {name: Budget(START_S / len(drafters)) for name in drafters}
-        self._owns: dict[int, dict[str, Own]] = {}
+        self._seats: dict[int, list[Seat]] = {}
         self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
         self._on_stale = on_stale
 
@@ -67,9 +80,9 @@ class Planner:
         start = time.perf_counter()
         given = [_given(turn) for turn in turns]
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
-        free = not any(grant and (grant.tokens or grant.reason == PREFILL) for grant in given)
-        planned = self._planned = Planned(load, self._plain_seconds(turns, load), free)
         asking = [i for i, grant in enumerate(given) if grant is None]
+        free = bool(asking) and not any(grant and (grant.tokens or grant.reason == PREFILL) for grant in given)
+        planned = self._planned = Planned(load, self._plain_seconds(turns, load), free)
         chosen = self._ask(turns, asking, planned) if asking else {}
         planned.grants = [grant or chosen[i] for i, grant in enumerate(given)]
         self.seconds += time.perf_counter() - start
@@ -85,22 +98,24 @@ class Planner:
         """The round as it was played. marks: its begin, and the ends of drafting, the pass, choosing, committing."""
         start = time.perf_counter()
         planned, (began, drafted, passed, chosen, ended) = self._planned, marks
-        known = [0 if i in planned.taken else grant.tokens for i, grant in enumerate(planned.grants)]
-        load = planned.load.grown([len(draft) - count for draft, count in zip(drafts, known)])
-        self.costs.learn_pass(self._pass_seconds(load), passed - drafted, load.rows)
-        self._learn_choosing(turns, drafts, committed, chosen - passed)
-        self.costs.other.learn((ended - chosen) / len(turns))
+        self._rounds += 1
+        if self._rounds < SETTLED or self._rounds % COSTS_EVERY == 0:
+            known = [0 if i in planned.taken else grant.tokens for i, grant in enumerate(planned.grants)]
+            load = planned.load.grown([len(draft) - count for draft, count in zip(drafts, known)])
+            self.costs.learn_pass(self._pass_seconds(load), passed - drafted, load.rows)
+            self._learn_choosing(turns, drafts, committed, chosen - passed)
+            self.costs.other.learn((ended - chosen) / len(turns))
+            if self.costs.newly_stale():
+                self._on_stale()
         for i, forecast in planned.taken.items():
-            forecast.learn(self._own(planned.grants[i].drafter, turns[i].sequence), len(drafts[i]), accepted[i])
+            forecast.learn(len(drafts[i]), accepted[i])
         if planned.free:
             self._compare(planned, sum(committed) / len(turns), ended - began, any(map(len, drafts)))
-        if self.costs.newly_stale():
-            self._on_stale()
         self.seconds += time.perf_counter() - start
 
     def forget(self, key: int) -> None:
         """The sequence has ended."""
-        self._owns.pop(key, None)
+        self._seats.pop(key, None)
 
     def _ask(self, turns: Seq[Turn], asking: Seq[int], planned: Planned) -> dict[int, Grant]:
         """The policy's grants, by turn."""
@@ -126,27 +141,26 @@ class Planner:
         sequence, request = turn.sequence, turn.sequence.request
         limit = min(request.speculation.longest, sequence.remaining - 1)
         offers: list[tuple[Option, Forecast]] = []
-        for name in request.speculation.drafters if limit > 0 else ():
-            rule = rule_for(request, self._drafters[name].samples)
+        for seat in self._seats_of(sequence) if limit > 0 else ():
+            ask = Ask(sequence.key, request, sequence.ledger, limit, seat.rule)
             try:
-                estimate = self._estimates[name](Ask(sequence.key, request, sequence.ledger, limit, rule))
-                forecast = self._worth(name, sequence).survival(self._own(name, sequence), estimate, limit, least)
+                forecast = seat.worth.survival(seat.own, self._estimates[seat.name](ask), limit, least)
             except Exception as error:  # whatever a user's drafter raises must not end the text
-                switch_off(name, [sequence], error)
+                switch_off(seat.name, [sequence], error)
                 return []
             if forecast.chances:
-                offers.append((self._option(name, sequence, rule, forecast, keys), forecast))
+                offers.append((self._option(seat, sequence, forecast, keys), forecast))
         return offers
 
-    def _option(self, name: str, sequence: Sequence, rule: Rule, forecast: Forecast, keys: int) -> Option:
-        cost, choosing = self.costs.drafter(name), self.costs.choosing_seconds(_kind(rule, sequence))
-        unread = len(sequence.ledger) - self._drafters[name].cached(sequence.key) - 1
+    def _option(self, seat: Seat, sequence: Sequence, forecast: Forecast, keys: int) -> Option:
+        cost, choosing = self.costs.drafter(seat.name), self.costs.choosing_seconds(seat.kind)
+        unread = len(sequence.ledger) - self._drafters[seat.name].cached(sequence.key) - 1
         return Option(
-            drafter=name,
+            drafter=seat.name,
             cost=cost,
             survival=forecast.chances,
-            row_s=self.costs.row_key_seconds * keys + (choosing if rule != "match" else 0.0),
-            token_s=choosing if rule == "match" else 0.0,
+            row_s=self.costs.row_key_seconds * keys + (choosing if seat.rule != "match" else 0.0),
+            token_s=choosing if seat.rule == "match" else 0.0,
             reading_s=cost.catch_up * max(unread, 0),
             rounds=max(min(sequence.remaining, max(AHEAD, sequence.ledger.output_length)) / 2, 1.0),
         )
@@ -209,14 +223,21 @@ class Planner:
     def _pass_seconds(self, load: Load) -> float:
         return self.costs.pass_seconds(load.rows, load.logits, sum(load.keys), load.row_keys)
 
-    def _worth(self, name: str, sequence: Sequence) -> Worth:
-        sampled = not sequence.request.params.greedy
+    def _seats_of(self, sequence: Sequence) -> list[Seat]:
+        if sequence.key not in self._seats:
+            request = sequence.request
+            names = request.speculation.drafters
+            rules = [rule_for(request, self._drafters[name].samples) for name in names]
+            self._seats[sequence.key] = [
+                Seat(name, rule, _kind(rule, sequence), self._worth(name, not request.params.greedy))
+                for name, rule in zip(names, rules)
+            ]
+        return self._seats[sequence.key]
+
+    def _worth(self, name: str, sampled: bool) -> Worth:
         if (name, sampled) not in self.worths:
             self.worths[name, sampled] = Worth(sampled)
         return self.worths[name, sampled]
-
-    def _own(self, name: str, sequence: Sequence) -> Own:
-        return self._owns.setdefault(sequence.key, {}).setdefault(name, Own())
 
 
 def _given(turn: Turn) -> Grant | None:

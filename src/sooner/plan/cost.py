@@ -121,6 +121,7 @@ class LiveCosts:
         self.choosing: dict[str, Level] = {}  # seconds to choose one token, by the way of choosing
         self.other = Level()  # seconds a sequence and round after choosing
         self.drafting: dict[str, Level] = {}  # measured over table, by drafter; plain seconds of one not in the table
+        self.drafters = dict(table.drafters)  # as the proposals of late have corrected them
         self._base = [table.products(rows) for rows in range(LONGEST)]
         self._curve = list(self._base)  # with the shape's correction
         self._place = [_place(rows) for rows in range(LONGEST)]
@@ -159,15 +160,13 @@ class LiveCosts:
 
     def drafter(self, name: str) -> DrafterCost:
         """As measured, at its speed of the moment; of one that was not measured, what its proposals have told."""
-        level = self.drafting.get(name)
-        if name in self.table.drafters:
-            return self.table.drafters[name].scaled(level.value) if level else self.table.drafters[name]
-        return DrafterCost(*[level.value] * 4) if level else FREE
+        return self.drafters.get(name, FREE)
 
     def learn_draft(self, name: str, sequences: int, depth: int, unread: int, seconds: float) -> None:
         """One proposal to so many sequences, the longest of `depth` tokens, after reading `unread` tokens."""
-        cost = self.table.drafters.get(name, DrafterCost(1.0, 1.0, 1.0, 1.0))
-        self.drafting.setdefault(name, Level()).learn(seconds / cost.seconds(sequences, depth, unread))
+        cost, level = self.table.drafters.get(name, UNIT), self.drafting.setdefault(name, Level())
+        level.learn(seconds / cost.seconds(sequences, depth, unread))
+        self.drafters[name] = cost.scaled(level.value)
 
     def learn_choosing(self, kind: str, seconds: float) -> None:
         self.choosing.setdefault(kind, Level()).learn(seconds)
@@ -202,7 +201,7 @@ class LiveCosts:
         return news
 
 
-FREE = DrafterCost(0.0)
+FREE, UNIT = DrafterCost(0.0), DrafterCost(1.0, 1.0, 1.0, 1.0)
 
 
 def _place(rows: int) -> tuple[int, float]:

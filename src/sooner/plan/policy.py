@@ -43,7 +43,7 @@ def fixed(speculation: Speculation, remaining: int) -> Grant:
     return Grant(speculation.drafters[0], tokens, f"fixed length {speculation.draft_tokens}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Option:
     """What one drafter offers one sequence. survival: of each token the chance that it and all before it are accepted.
 
@@ -95,6 +95,8 @@ def choose(offers: Sequence[Sequence[Option]], prices: Prices, plain_s: float, p
     plain_s: the round without drafts. pace: committed tokens a second of this batch.
     """
     best = Choice([None] * len(offers), [0] * len(offers))
+    if not any(offers):
+        return best
     floor = floor_of(prices, pace)
     for allowed in _sets(offers, plain_s):
         options = [_best(options, allowed, pace, floor) for options in offers]

@@ -72,11 +72,12 @@ class Forecast:
 
     chances: list[float]
     cells: list[Cell]
+    own: Own
 
-    def learn(self, own: Own, drafted: int, accepted: int) -> None:
+    def learn(self, drafted: int, accepted: int) -> None:
         """The verdict on a draft that was forecast: its tokens up to the first that was rejected."""
         for i, cell in enumerate(self.cells[: min(drafted, accepted + 1)]):
-            own.learn(i < accepted, cell.chance)
+            self.own.learn(i < accepted, cell.chance)
             cell.learn(i < accepted)
 
 
@@ -100,7 +101,7 @@ class Worth:
             cells.append(cell)
             if chance < least:
                 break
-        return Forecast(chances, cells)
+        return Forecast(chances, cells, own)
 
     def _by_place(self) -> Iterator[Cell]:
         return (self._cell(min(i, PLACES - 1), HOPE, HOPE_PRIOR) for i in count())
