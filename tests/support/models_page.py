@@ -10,17 +10,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import tests.models.test_pre_tokenizers as pre_tokenizers
+
+import tests.models.test_families as hub
+import tests.models.test_sentencepiece as sentencepiece
+import tests.parity.test_families as parity
+import tests.parity.test_formats as whole_models
+import tests.weights.test_gguf as numbers
 from sooner.kernels.cpu.library import FORMATS as KERNEL_FORMATS
 from sooner.kernels.formats import DTYPES, FORMATS
 from sooner.models.families import FAMILIES as SUPPORTED
 from sooner.models.pre_tokenizers import PRE_TOKENIZERS
 from sooner.models.sources import from_hugging_face
-from tests.models import test_families as hub
-from tests.models import test_pre_tokenizers, test_sentencepiece
-from tests.parity import test_families as parity
-from tests.parity import test_formats
 from tests.support.families import FAMILIES
-from tests.weights import test_gguf
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 
@@ -104,8 +106,8 @@ def families() -> str:
 
 
 def formats() -> str:
-    bits = {name.lower() for (name,) in cases(test_gguf.test_every_format_dequantises_to_the_same_bits)}
-    whole = {name for (name,) in cases(test_formats.test_the_files_numbers_are_used_as_they_are)}
+    bits = {name.lower() for (name,) in cases(numbers.test_every_format_dequantises_to_the_same_bits)}
+    whole = {name for (name,) in cases(whole_models.test_the_files_numbers_are_used_as_they_are)}
 
     def row(name: str) -> list[str]:
         kept = name if name in KERNEL_FORMATS else "q8_0" if name == "q5_0" else "f32"
@@ -115,9 +117,9 @@ def formats() -> str:
 
 
 def tokenizers() -> str:
-    checked = {name for (name,) in cases(test_pre_tokenizers.test_ids_and_chats_agree_with_transformers)}
+    checked = {name for (name,) in cases(pre_tokenizers.test_ids_and_chats_agree_with_transformers)}
     checked |= {"smollm"}  # tests/models/test_tokenizer.py, with the real model
-    pieces = {name for name, _ in cases(test_sentencepiece.test_ids_text_and_chats_agree_with_transformers)}
+    pieces = {name for name, _ in cases(sentencepiece.test_ids_text_and_chats_agree_with_transformers)}
     rows = [[f"byte-level, `{name}`", mark(name in checked)] for name in PRE_TOKENIZERS]
     rows += [[f"SentencePiece, as {name}", mark(True)] for name in sorted(pieces)]
     return table(["", "checked"], rows)
