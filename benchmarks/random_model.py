@@ -2,7 +2,7 @@
 
     python -m benchmarks.random_model make bf16 /tmp/random/bf16        a Hugging Face folder, 2.5 GB
     python -m benchmarks.random_model make q8 /tmp/random/q8.gguf       a GGUF file, 1.3 GB
-    python -m benchmarks.random_model load /tmp/random/q8.gguf          seconds, bytes and peak memory, as one JSON line
+    python -m benchmarks.random_model load /tmp/random/q8.gguf          seconds, bytes and peak memory, as JSON
 
 Speed and memory do not depend on what the numbers are. The vocabulary has made-up tokens, so prompts take many.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from sooner.bench.results import save
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD, MLP, VOCABULARY = 2048, 16, 32, 8, 64, 8192, 128256
 ROPE = {
@@ -117,6 +120,8 @@ def _q8_blocks(shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 def load(path: Path, weights: str) -> dict[str, Any]:
     """Seconds from the command to a decoder, without Python's own imports; peak memory of this process."""
+    from sooner.bench.machine import facts
+    from sooner.bench.results import envelope
     from sooner.kernels import make_kernels
     from sooner.models.build import build_decoder
     from sooner.models.checkpoint import open_checkpoint
@@ -125,11 +130,11 @@ def load(path: Path, weights: str) -> dict[str, Any]:
     start = time.perf_counter()
     checkpoint = open_checkpoint(path)
     opened = time.perf_counter()
-    decoder = build_decoder(checkpoint.config, checkpoint.tensors, make_kernels("cpu", weights), "cpu", weights)
+    kernels = make_kernels("cpu", weights)
+    decoder = build_decoder(checkpoint.config, checkpoint.tensors, kernels, "cpu", weights)
     done = time.perf_counter()
-    return {
-        "path": str(path),
-        "weights": weights,
+    head = envelope("load", facts(kernels), sys.argv, {"model": path.name, "weights": weights}, 0)
+    return head | {
         "open_s": round(opened - start, 2),
         "pack_s": round(done - opened, 2),
         "weight_bytes": decoder.nbytes,
@@ -151,11 +156,13 @@ def main() -> None:
     one = commands.add_parser("load")
     one.add_argument("path", type=Path)
     one.add_argument("--weights", default="auto")
+    one.add_argument("--save", action="store_true", help="keep the result under results/")
     options = parser.parse_args()
     if options.command == "make":
         {"bf16": make_bf16, "q8": make_q8}[options.format](options.path)
     else:
-        print(json.dumps(load(options.path, options.weights)))
+        result = load(options.path, options.weights)
+        print(json.dumps(result | {"saved": str(save(result)) if options.save else None}))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
     "one for one": {"query": 2, "kv": 2, "size": 32, "rotary": 16},
     "grouped by 8": {"query": 8, "kv": 1, "size": 80, "norms": True},
     "plain positions": {"query": 4, "kv": 2, "size": 16, "rotary": 0},
+    "odd groups of an odd size": {"query": 15, "kv": 5, "size": 112},
+    "partial rotary": {"query": 7, "kv": 1, "size": 128, "rotary": 96},
     "widest": {"query": 2, "kv": 1, "size": 256, "softcap": 3.0},
     "window of 5": {"query": 4, "kv": 2, "size": 48, "window": 5},
     "window of 70": {"query": 6, "kv": 1, "size": 32, "window": 70, "softcap": 20.0, "norms": True},

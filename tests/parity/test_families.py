@@ -157,11 +157,17 @@ def test_a_window_rolls_back(name: str, backend: str, folders: Folders) -> None:
     assert [len(tokens) for tokens in plain] == [100] * 3
 
 
-def test_target_and_draft_of_different_families_and_formats(folders: Folders, tmp_path: Path) -> None:
-    """A Gemma target in float32, a Llama draft in Q8_0 whose embedding is padded (CASES 24)."""
-    opened = open_checkpoint(folders("gemma2"))
+@pytest.mark.parametrize(("padding", "draft_padding"), [(0, 5), (7, 0), (3, 9)])
+def test_target_and_draft_of_different_families_and_formats(
+    padding: int, draft_padding: int, folders: Folders, tmp_path: Path
+) -> None:
+    """A Qwen 2 target in float32, a Gemma 2 draft in Q8_0, their embeddings padded to different sizes (CASES 24)."""
+    opened = open_checkpoint(write_family_gguf("qwen2", folders("qwen2"), tmp_path / "target.gguf", padding=padding))
     target = decoder(opened, "cpu")
-    draft = write_family_gguf("llama", folders("llama"), tmp_path / "draft.gguf", "Q8_0", padding=5)
+    draft = write_family_gguf("gemma2", folders("gemma2"), tmp_path / "draft.gguf", "Q8_0", padding=draft_padding)
     drafter = load_model_drafter(f"model:{draft}", target, opened.tokenizer, 512)
-    params = SamplingParams(temperature=0.5, seed=5, max_tokens=24)
-    assert answers(target, drafter, params, 20) == answers(target, None, params, 20)
+    for params in (
+        SamplingParams(temperature=0.5, seed=5, max_tokens=24),
+        SamplingParams(temperature=0, max_tokens=24),
+    ):
+        assert answers(target, drafter, params, 20) == answers(target, None, params, 20)

@@ -10,9 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import tests.models.test_pre_tokenizers as pre_tokenizers
-
 import tests.models.test_families as hub
+import tests.models.test_pre_tokenizers as pre_tokenizers
 import tests.models.test_sentencepiece as sentencepiece
 import tests.parity.test_families as parity
 import tests.parity.test_formats as whole_models
