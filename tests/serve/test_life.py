@@ -30,6 +30,10 @@ LONG = {"prompt": "the", "max_tokens": 100, "ignore_eos": True}
 HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 
 
+def post(running: Running, body: dict[str, object]) -> httpx.Response:
+    return httpx.post(f"{running.url}/v1/completions", json=body, timeout=60)  # other work may share the machine
+
+
 def idle(running: Running) -> bool:
     cache = running.service.worker.engine.parts.cache
     return not running.service.worker.engine.busy and cache.free_pages == cache.pages
@@ -65,7 +69,7 @@ def test_many_random_departures(llm: LLM) -> None:
         wait_for(lambda: idle(running))
         assert running.service.worker.places == 0
         running.service.worker.engine.parts.cache.check_integrity([])
-        assert httpx.post(f"{running.url}/v1/completions", json={"prompt": "the"}).status_code == 200
+        assert post(running, {"prompt": "the"}).status_code == 200
 
 
 def failing(llm: LLM, error: Exception, clears: bool = True) -> LLM:
@@ -89,16 +93,16 @@ def failing(llm: LLM, error: Exception, clears: bool = True) -> LLM:
 
 def test_an_engine_failure_ends_what_is_in_flight_and_nothing_else(llm: LLM) -> None:
     with serving(failing(llm, RuntimeError("boom"))) as running:
-        failed = httpx.post(f"{running.url}/v1/completions", json=LONG)
+        failed = post(running, LONG)
         assert failed.status_code == 500
         assert failed.json()["error"]["type"] == "server_error" and "boom" in failed.json()["error"]["message"]
-        assert httpx.post(f"{running.url}/v1/completions", json=LONG).status_code == 200
+        assert post(running, LONG).status_code == 200
         assert httpx.get(f"{running.url}/health").status_code == 200
 
 
 def test_a_stream_that_fails_ends_with_an_error(llm: LLM) -> None:
     with serving(failing(llm, MemoryError("no more"))) as running:
-        answer = httpx.post(f"{running.url}/v1/completions", json=LONG | {"stream": True})
+        answer = post(running, LONG | {"stream": True})
         events = [line.removeprefix("data: ") for line in answer.text.splitlines() if line]
         assert "no more" in json.loads(events[-1])["error"]["message"] and "[DONE]" not in events
 
@@ -107,10 +111,10 @@ def test_a_dead_engine_is_told_and_nobody_waits(llm: LLM) -> None:
     with serving(failing(llm, SystemError("gone"), clears=False)) as running:
         died = threading.Event()
         running.service.worker.died = died.set
-        assert httpx.post(f"{running.url}/v1/completions", json=LONG).status_code == 500
+        assert post(running, LONG).status_code == 500
         assert died.wait(5)
         assert httpx.get(f"{running.url}/health").status_code == 503
-        assert httpx.post(f"{running.url}/v1/completions", json=LONG).status_code == 503
+        assert post(running, LONG).status_code == 503
 
 
 def test_one_bad_row_of_logits_is_an_error_of_its_request(llm: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +124,9 @@ def test_one_bad_row_of_logits_is_an_error_of_its_request(llm: LLM, monkeypatch:
     with serving(twin(llm)) as running:
         with monkeypatch.context() as patch:
             patch.setattr(step, "judge_by_match", broken)
-            answer = httpx.post(f"{running.url}/v1/completions", json={"prompt": "the"})
+            answer = post(running, {"prompt": "the"})
         assert answer.status_code == 500 and "NaN" in answer.json()["error"]["message"]
-        assert httpx.post(f"{running.url}/v1/completions", json={"prompt": "the"}).status_code == 200
+        assert post(running, {"prompt": "the"}).status_code == 200
 
 
 @contextmanager
