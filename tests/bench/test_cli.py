@@ -39,6 +39,28 @@ def test_speed_saves_what_it_prints(
     )
 
 
+def test_concurrency_measures_many_at_once(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ("--categories", "chat", "--per-category", "5", "-n", "6", "--max-context", "256")
+    options = ("--draft", "ngram", "--draft-tokens", "3", "--concurrency", "1,4", *few)
+    assert run(monkeypatch, "speed", str(tiny_file), *options, "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    (path,) = (tmp_path / "results").glob("*/concurrency/*.json")
+    assert json.loads(path.read_text()) == printed
+    assert [level["concurrency"] for level in printed["levels"]] == [1, 4]
+    for level in printed["levels"]:
+        assert level["identical"] is True
+        for how in ("plain", "speculative"):
+            assert level[how]["tok_s"] == pytest.approx(sum(level[how]["tokens"]) / level[how]["seconds"])
+            assert len(level[how]["latency_s"]) == 5
+            assert all(f <= t for f, t in zip(level[how]["first_token_s"], level[how]["latency_s"]))
+    monkeypatch.chdir(tmp_path)
+    assert run(monkeypatch, "report") == 0
+    assert "## Many at once: ngram (3)" in capsys.readouterr().out
+
+
 def test_no_save_leaves_no_file(tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "speed", str(tiny_file), "--draft", "ngram", *SHORT, "--no-save") == 0
@@ -66,6 +88,7 @@ def test_lost_tokens_end_with_exit_code_1_and_no_file(
         (("speed", "tiny"), "needs a draft"),
         (("speed", "tiny", "--draft", "ngram", "--prompts", "missing.jsonl"), "cannot read prompts"),
         (("speed", "tiny", "--draft", "ngram", "--categories", "poems"), "'poems' has no prompts"),
+        (("speed", "tiny", "--draft", "ngram", "--concurrency", "1,x"), "--concurrency is '1,x'"),
         (("cost", "tiny", "--rows", "1,x"), "--rows is '1,x'"),
         (("cost", "tiny", "--context", "0"), "--context is 0"),
         (("report", "--results", "nowhere"), "nowhere holds no results"),

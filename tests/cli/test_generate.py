@@ -100,6 +100,19 @@ def test_a_prediction_is_followed(tiny: Path, tmp_path: Path) -> None:
     assert result["stats"]["drafted"] > 0
 
 
+def test_many_prompts_at_once_as_json_lines(tiny: Path, tmp_path: Path) -> None:
+    lines, answers = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
+    prompts = ["the " * (1 + i % 7) + "in" for i in range(40)]
+    lines.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    done = sooner("generate", tiny, "-f", lines, "-o", answers, "-n", "6", "--draft", "ngram", "--max-sequences", "5")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    written = sorted((json.loads(line) for line in answers.read_text().splitlines()), key=lambda line: line["index"])
+    assert [line["index"] for line in written] == list(range(40))
+    alone = json.loads(sooner("generate", tiny, "-p", prompts[3], "-n", "6", "--json").stdout)
+    assert [written[i]["token_ids"] for i in (3, 10, 38)] == [alone["token_ids"]] * 3
+    assert all(line["finish_reason"] in ("length", "stop") and not line["error"] for line in written)
+
+
 def test_show_colours_tokens_by_origin(tiny: Path) -> None:
     done = sooner("generate", tiny, "-p", "the the the", "--draft", "ngram", "-n", "24", "--show")
     assert done.returncode == 0, done.stderr
@@ -126,6 +139,9 @@ def test_show_colours_tokens_by_origin(tiny: Path) -> None:
         (["-p", "a", "--draft", "ngram", "--compare", "--temperature", "1"], "needs --seed"),
         (["-f", "missing.txt"], "cannot read missing.txt"),
         (["-p", "a", "--json-schema", "missing.json"], "cannot read missing.json"),
+        (["-n", "8", "-p", "a", "-p", "the " * 200, "-o", "answers.jsonl"], "prompt 2: the prompt has"),
+        (["-n", "8", "-p", "a", "-o", "no/such/answers.jsonl"], "cannot write the answers to no/such/answers.jsonl"),
+        (["-p", "a", "-o", "answers.jsonl", "--show"], "--output writes JSON lines"),
         (["-p", "a", "--regex", "[a-z"], "regex '[a-z' cannot be used: "),
         (["-p", "a", "--regex", "a", "--grammar", "README.md"], "has ['regex', 'grammar'], must have one"),
     ],

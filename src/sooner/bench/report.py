@@ -29,6 +29,9 @@ def render(results: Sequence[Result], pictures: Sequence[Path]) -> str:
     parts = [f"# {results[-1].machine}", tables.machine_line(results[-1].data["machine"])]
     for result in latest(results, "speed"):
         parts += [f"## Speed: {tables.speed_title(result.data)}", source(result), tables.speed_table(result.data)]
+    for result in latest(results, "concurrency"):
+        parts += [f"## Many at once: {tables.speed_title(result.data)}", source(result)]
+        parts += [tables.concurrency_table(result.data)]
     for result in latest(results, "peers"):
         parts += [f"## Peers: {tables.peers_title(result.data)}", source(result), tables.peers_table(result.data)]
     for result in latest(results, "cost"):

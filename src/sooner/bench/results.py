@@ -14,7 +14,7 @@ from typing import Any
 from sooner.errors import InputError
 
 RESULTS = Path("results")
-SUITES = ("cost", "speed", "peers")
+SUITES = ("cost", "speed", "concurrency", "peers")
 
 
 @dataclass(frozen=True, slots=True)

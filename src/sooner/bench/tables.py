@@ -163,6 +163,34 @@ def speedups_table(results: Sequence[Result]) -> str:
     )
 
 
+def concurrency_table(data: Mapping[str, Any]) -> str:
+    header = [
+        "at once",
+        "plain tokens/s",
+        "speculative",
+        "speedup",
+        "median latency",
+        "speculative",
+        "95th",
+        "speculative",
+    ]
+    header += ["first token", "speculative", "same tokens"]
+
+    def line(level: Mapping[str, Any]) -> list[str]:
+        plain, drafted = level["plain"], level["speculative"]
+        names = ("latency_median_s", "latency_p95_s", "first_token_median_s")
+        return [
+            str(level["concurrency"]),
+            number(plain["tok_s"]),
+            number(drafted["tok_s"]),
+            ratio(drafted["tok_s"] / plain["tok_s"]),
+            *(f"{run[name]:.2f} s" for name in names for run in (plain, drafted)),
+            "yes" if level["identical"] else "no",
+        ]
+
+    return markdown(header, [line(level) for level in data["levels"]])
+
+
 def peers_table(data: Mapping[str, Any]) -> str:
     """Engines by speed, with Sooner's best mode over each; then those that did not run, with the reason."""
     engines = sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"])

@@ -69,6 +69,9 @@ def speed(
     seed: Annotated[int, typer.Option(help="of the sampling and of the bootstrap")] = 0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="most tokens of an answer")] = 128,
     pairs: Annotated[int, typer.Option(help="times that every prompt is answered both ways")] = 1,
+    concurrency: Annotated[
+        str | None, typer.Option(help="measure throughput with so many requests at once instead; for example 1,4,8,16")
+    ] = None,
     weights: options.Weights = "auto",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
@@ -80,10 +83,12 @@ def speed(
     if not draft:
         raise InputError("bench speed compares with plain decoding and needs a draft; add --draft suffix")
     from sooner.bench import tables
+    from sooner.bench.concurrency import measure_concurrency
     from sooner.bench.speed import measure_speed
     from sooner.bench.workloads import load_prompts, select
 
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
+    levels = whole_numbers("--concurrency", concurrency) if concurrency else ()
     chosen = select(load_prompts(prompts), categories.split(",") if categories else [], per_category)
     llm = load_model(
         model,
@@ -93,7 +98,7 @@ def speed(
         weights=weights,
         threads=threads,
         max_context=max_context,
-        max_sequences=1,
+        max_sequences=max(levels, default=1),
     )
     settings = {
         "model": model,
@@ -107,6 +112,11 @@ def speed(
         "categories": categories,
         "per_category": per_category,
     }
+    if levels:
+        result = head(llm, "concurrency", settings, seed) | measure_concurrency(llm, chosen, params, levels, note)
+        keep(result, out, no_save)
+        print(json.dumps(result) if as_json else tables.concurrency_table(result))
+        return
     result = head(llm, "speed", settings, seed) | measure_speed(llm, chosen, params, pairs, seed, note)
     if result["divergences"]:
         no_save = True  # a run that lost the target's tokens is no evidence of speed

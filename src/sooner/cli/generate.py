@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from sooner.cli import options
+from sooner.cli.batch import write_answers
 from sooner.cli.progress import loading
 from sooner.errors import InputError
 from sooner.types import RoundRecord, Rule, SamplingParams, Structured
@@ -52,6 +53,10 @@ def generate(
     shared_history: options.SharedHistory = False,
     compare: Annotated[bool, typer.Option("--compare", help="answer plainly too and compare")] = False,
     show: Annotated[bool, typer.Option("--show", help="colour accepted, corrected and bonus tokens")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="answer all prompts at once, one JSON line each in this file")
+    ] = None,
+    max_sequences: Annotated[int, typer.Option(min=1, help="answers in progress at once, with --output")] = 8,
     trace: Annotated[Path | None, typer.Option(help="write one JSON line a round to this file")] = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -70,6 +75,8 @@ def generate(
     expected = "" if prediction is None else read_text(prediction)
     if compare and not (draft or expected or shared_history):
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
+    if output and (compare or show or as_json):
+        raise InputError("--output writes JSON lines; leave out --compare, --show and --json")
     note(f"loading {model}")
     from sooner.llm import LLM
 
@@ -84,12 +91,16 @@ def generate(
         device=device,
         threads=threads,
         max_context=max_context,
+        max_sequences=max_sequences,
         shared_history=shared_history,
         trace=tracer.write if tracer else None,
         progress=loading,
     )
     if tracer:
         tracer.decode = lambda ids: llm.tokenizer.decode(ids, skip_special=False)
+    if output:
+        write_answers(llm, [to_ids(llm, one, chat) for one in prompts], params, expected, output)
+        return
     for number, one in enumerate(prompts):
         if len(prompts) > 1 and not as_json:
             print(("\n" if number else "") + f"--- {number + 1}/{len(prompts)}: {heading(one)}")

@@ -28,7 +28,7 @@ class Piece:
     logprob: Logprob | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sequence:
     """The ledger is the truth; `table` says how much of it the target's cache covers, and never more."""
 
