@@ -53,7 +53,13 @@ def direct(llm: LLM, streams: int, tokens: int) -> float:
 
 
 def served(server: Served, streams: int, tokens: int) -> float:
-    common = {"temperature": 0, "max_tokens": tokens, "ignore_eos": True, "speculative": False, "stream": True}
+    common: dict[str, Any] = {
+        "temperature": 0,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "speculative": False,
+        "stream": True,
+    }
     common |= {"stream_options": {"include_usage": True}}
     bodies = [common | {"prompt": PROMPT.format(i)} for i in range(streams)]
     asked = json.dumps([*server.url.removeprefix("http://").split(":"), bodies])

@@ -58,7 +58,7 @@ def client(tools_model: Path) -> Iterator[OpenAI]:
 
 
 def ask(client: OpenAI, **options: Any) -> Any:
-    given = {"model": "tiny", "messages": HELLO, "seed": 3, "max_tokens": 300} | options
+    given: dict[str, Any] = {"model": "tiny", "messages": HELLO, "seed": 3, "max_tokens": 300} | options
     return client.chat.completions.create(**given)
 
 
