@@ -13,6 +13,7 @@ from sooner.cli.convert import convert
 from sooner.cli.doctor import doctor
 from sooner.cli.generate import generate
 from sooner.cli.models import models
+from sooner.cli.plan import plan
 from sooner.cli.pull import pull
 from sooner.cli.serve import serve
 from sooner.errors import SoonerError
@@ -33,6 +34,7 @@ app.command()(generate)
 app.command()(chat)
 app.command()(serve)
 app.command()(certify)
+app.command()(plan)
 app.command()(pull)
 app.command()(models)
 app.command()(convert)
