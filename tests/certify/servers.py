@@ -40,7 +40,7 @@ def llama_cpp_form(tokens: list[str], scores: list[Logprob]) -> dict[str, Any]:
 
 
 class FakeServer:
-    """spoil changes an answer's tokens before they are sent."""
+    """spoil changes an answer's tokens before they are sent. strict: refuses what OpenAI's interface does not know."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class FakeServer:
         form: Form | None = openai_form,
         spoil: Callable[[Answer], None] | None = None,
         first_seed: int = 0,
+        strict: bool = False,
     ) -> None:
         self.machine, self.drafter, self.form, self.spoil = machine, drafter, form, spoil
+        self.strict = strict
         self.lock = threading.Lock()
         self.seeds = count(first_seed)
         self.url = ""
@@ -79,7 +81,9 @@ def serving(server: FakeServer) -> Iterator[FakeServer]:
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.answer(server.complete(body) if self.path == "/v1/completions" and body["model"] == "tiny" else None)
+            known = self.path == "/v1/completions" and body["model"] == "tiny"
+            refused = server.strict and "repeat_penalty" in body
+            self.answer(server.complete(body) if known and not refused else None)
 
         def answer(self, value: dict[str, Any] | None) -> None:
             data = json.dumps(value or {"error": "no such thing"}).encode()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sooner.certify.checks import Check, run_part
-from sooner.certify.client import Server
+from sooner.certify.client import NEUTRAL, Server
 from sooner.certify.endpoints import CUTS, NEAR_TIE, endpoints
 from sooner.draft.model import ModelDrafter
 from sooner.errors import InputError
@@ -99,6 +99,16 @@ def test_biased_sampling_is_caught() -> None:
     checks = compare(server(spoil=greedier), server(first_seed=10_000))
     assert not checks["temperature 1, first token"].ok
     assert checks["temperature 1, second token"].ok
+
+
+def test_a_penalty_that_a_server_adds_is_switched_off_where_it_takes_the_option() -> None:
+    with serving(server()) as lenient, serving(server(strict=True)) as strict:
+        assert Server.at(lenient.url).extra == NEUTRAL and Server.at(strict.url).extra == {}
+        [answers] = {
+            tuple(Server.at(s.url).complete("ab", max_tokens=3, temperature=0.0, logprobs=1).tokens)
+            for s in (lenient, strict)
+        }
+    assert len(answers) == 3
 
 
 def test_servers_that_cannot_be_compared_are_bad_input() -> None:

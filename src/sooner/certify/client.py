@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -12,6 +12,12 @@ from urllib.request import Request, urlopen
 from sooner.errors import InputError
 
 TIMEOUT_S = 600.0
+# Beyond OpenAI's options: llama.cpp's server has a penalty of its own at temperature 0 unless it is told otherwise.
+NEUTRAL = {"repeat_penalty": 1.0}
+
+
+class RefusedError(InputError):
+    """The server does not take the request as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +31,28 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """url with or without its /v1. model: the first that the server lists."""
+    """url with or without its /v1. model: the first that the server lists. extra: options that it takes, if NEUTRAL."""
 
     url: str
     model: str
+    extra: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def at(cls, url: str, model: str | None = None) -> Server:
         base = url.rstrip("/").removesuffix("/v1")
         if not base.startswith(("http://", "https://")):
             raise InputError(f"endpoint {url!r} is not a URL; for example http://localhost:8000")
-        return cls(base, model or _first_model(base))
+        server = cls(base, model or _first_model(base), NEUTRAL)
+        try:
+            server.complete("a", max_tokens=1, temperature=0.0, logprobs=2)
+        except RefusedError:
+            return replace(server, extra={})
+        return server
 
     def complete(self, prompt: str, *, max_tokens: int, temperature: float, logprobs: int) -> Completion:
         body = {
             "model": self.model, "prompt": prompt, "max_tokens": max_tokens, "temperature": temperature,
-            "top_p": 1.0, "logprobs": logprobs,
+            "top_p": 1.0, "logprobs": logprobs, **self.extra,
         }  # fmt: skip
         answer = _call(f"{self.url}/v1/completions", body)
         try:
@@ -75,6 +87,6 @@ def _call(url: str, body: Mapping[str, Any] | None = None) -> Any:
         with urlopen(Request(url, data, {"Content-Type": "application/json"}), timeout=TIMEOUT_S) as answer:
             return json.load(answer)
     except HTTPError as error:
-        raise InputError(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from error
+        raise RefusedError(f"{url} answered {error.code}: {error.read(300).decode(errors='replace')}") from error
     except (URLError, OSError, ValueError) as error:
         raise InputError(f"{url} cannot be asked ({error}); is the server running there?") from error
