@@ -15,6 +15,7 @@ import numpy as np
 from sooner.cache.paged import Table, pages_for
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
+from sooner.kernels.interface import Chooser
 from sooner.models.build import build_decoder
 from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.decoder import Decoder
@@ -58,7 +59,7 @@ class ModelDrafter:
         logits = self._catch_up(active)
         while active:
             for work, row in zip(active, logits):
-                work.extend(self._fit_row(row))
+                work.extend(self._fit_row(row), self._decoder.kernels.choose)
             active = [work for work in active if work.wants_more]
             spans = [Span(work.state.table, work.tokens[-1:]) for work in active]
             logits = [rows[0] for rows in forward(self._decoder, self._cache, spans)] if spans else []
@@ -138,19 +139,21 @@ class Work:
         """False after a token that would end the request: whatever follows it could never be used."""
         return len(self.tokens) < self.limit and self.tokens[-1] not in self.ask.request.stop_ids
 
-    def extend(self, logits: F32) -> None:
+    def extend(self, logits: F32, fast: Chooser | None) -> None:
         """Draws the next token, from the same road as the target's; the draft ends where that leaves none."""
         try:
-            token, q = self._draw(logits, self.ask.ledger.tokens + self.tokens)
+            token, q = self._draw(logits, self.ask.ledger.tokens + self.tokens, fast)
         except NoTokenError:
             self.limit = len(self.tokens)
             return
         self.tokens.append(token)
         self.probs.append(q)
 
-    def _draw(self, logits: F32, prefix: Sequence[int]) -> tuple[int, Distribution | None]:
+    def _draw(
+        self, logits: F32, prefix: Sequence[int], fast: Chooser | None
+    ) -> tuple[int, Distribution | None]:
         if self.ask.rule == "match":
-            return self._road.choose(logits, prefix, self._noise), None
+            return self._road.choose(logits, prefix, self._noise, fast), None
         return sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sooner.sampling.draws import RoundDraws, Source
 from sooner.sampling.noise import Noise
@@ -11,6 +12,9 @@ from sooner.types import Draft, Request, Rule, Verdict
 from sooner.verify.block import block
 from sooner.verify.match import match
 from sooner.verify.rejection import rejection
+
+if TYPE_CHECKING:  # a backend may be anything; this module needs no torch
+    from sooner.kernels.interface import Chooser
 
 STOCHASTIC = {"rejection": rejection, "block": block}
 
@@ -26,9 +30,11 @@ def rule_for(request: Request, samples: bool) -> Rule:
     return "block" if samples and not request.seeded and not request.params.greedy else "match"
 
 
-def judge_by_match(draft: Draft, tokens: Sequence[int], logits: F32, road: Road, noise: Noise) -> Verdict:
+def judge_by_match(
+    draft: Draft, tokens: Sequence[int], logits: F32, road: Road, noise: Noise, fast: Chooser | None = None
+) -> Verdict:
     """tokens: the ledger. logits [1 + len(draft), V]: row 0 chooses after the ledger, row 1 + i after draft node i."""
-    return match(draft, lambda node: road.choose(logits[node + 1], prefix(tokens, draft, node), noise))
+    return match(draft, lambda node: road.choose(logits[node + 1], prefix(tokens, draft, node), noise, fast))
 
 
 def judge_by_ratio(rule: Rule, draft: Draft, tokens: Sequence[int], logits: F32, road: Road, source: Source) -> Verdict:

@@ -46,7 +46,7 @@ def play_round(parts: Parts, turns: Seq[Turn]) -> None:
     rows = forward(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)])
     logits = [choosing(turn, d, all_rows) for turn, d, all_rows in zip(turns, drafts, rows)]
     marks.append(time.perf_counter())
-    verdicts = [verify(turn, d, rule, chosen) for turn, d, rule, chosen in zip(turns, drafts, rules, logits)]
+    verdicts = [verify(parts, turn, d, rule, chosen) for turn, d, rule, chosen in zip(turns, drafts, rules, logits)]
     marks.append(time.perf_counter())
     committed = [settle(parts, turn, d, v, chosen) for turn, d, v, chosen in zip(turns, drafts, verdicts, logits)]
     marks.append(time.perf_counter())
@@ -103,7 +103,7 @@ def choosing(turn: Turn, proposal: Draft, rows: F32) -> F32:
     return rows[-1 - len(proposal) :] if turn.completes else rows[:0]
 
 
-def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | None:
+def verify(parts: Parts, turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | None:
     """The verdict on one draft; None where no token is due. logits [1 + len(draft), V], row 0 after the ledger.
 
     A bad row ends the request when the ledger has reached it, as in plain decoding: until then it drops the draft.
@@ -117,11 +117,11 @@ def verify(turn: Turn, proposal: Draft, rule: Rule, logits: F32) -> Verdict | No
     tokens, road, noise = sequence.ledger.tokens, sequence.road, sequence.noise
     try:
         if rule == "match":
-            return judge_by_match(proposal, tokens, logits, road, noise)
+            return judge_by_match(proposal, tokens, logits, road, noise, parts.decoder.kernels.choose)
         return judge_by_ratio(rule, proposal, tokens, logits, road, noise)
     except NumericalError as error:
         if proposal:
-            return verify(turn, EMPTY, rule, logits[:1])
+            return verify(parts, turn, EMPTY, rule, logits[:1])
         sequence.finish_reason, sequence.error = "error", str(error)
         return None
 

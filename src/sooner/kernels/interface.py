@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sooner.kernels.formats import Stored
@@ -87,12 +89,28 @@ class Packed(Protocol):
 P = TypeVar("P", bound=Packed)
 
 
+class Chooser(Protocol):
+    """The choice of a token in the backend: see `sampling.road.Road.choose`, whose token it returns."""
+
+    def __call__(
+        self, logits: NDArray[np.float32], *, temperature: float, top_k: int, top_p: float, min_p: float,
+        seed: int, sample: int, position: int,
+    ) -> int | None:  # fmt: skip
+        """logits [V], after everything that depends on history. None where the road itself must decide or raise."""
+        ...
+
+
 class Kernels(Protocol[P]):
     """A backend; P is its own packed matrix. `pack*` may keep or copy; what they return is opaque to the caller."""
 
     name: str
     exact_rows: bool  # True when a row's bits do not depend on its neighbours
     formats: tuple[str, ...]  # of weights that `pack` takes
+
+    @property
+    def choose(self) -> Chooser | None:
+        """None where the backend leaves the choice to the road."""
+        ...
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> P:
         """weight [N, K] for `linear` and `embed`."""

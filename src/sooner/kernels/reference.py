@@ -42,6 +42,7 @@ class TorchKernels:
     name = "torch"
     exact_rows = False
     formats: tuple[str, ...] = tuple(FORMATS)
+    choose = None
 
     def __init__(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
         self.device = torch.device(device)

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sooner.sampling.noise import Noise
 from sooner.types import Request, SamplingParams, Structure
+
+if TYPE_CHECKING:  # a backend may be anything; this module needs no torch
+    from sooner.kernels.interface import Chooser
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -119,16 +123,31 @@ class Road:
         weights = np.exp(scores - scores.max())
         return np.asarray(weights / weights.sum())
 
-    def choose(self, logits: F32, prefix: Sequence[int], noise: Noise) -> int:
-        """The token of seed-exact sampling: argmax of score + Gumbel noise, or of the logit at temperature 0."""
+    def choose(self, logits: F32, prefix: Sequence[int], noise: Noise, fast: Chooser | None = None) -> int:
+        """The token of seed-exact sampling: argmax of score + Gumbel noise, or of the logit at temperature 0.
+
+        fast: a backend's own way to the same token, asked first.
+        """
         adjusted = self.adjust(logits, prefix)
+        position = len(prefix) - self.prompt_length
+        if fast is not None and not self.params.greedy:  # NumPy's argmax is as fast as a call
+            token = self._choose_fast(fast, adjusted, noise, position)
+            if token is not None:
+                return token
         check_row(adjusted)
         if self.params.greedy:
             return int(adjusted.argmax())
         scores = self.scores(adjusted)
         alive = np.flatnonzero(scores > -np.inf)
-        gumbel = noise.gumbel(len(prefix) - self.prompt_length, alive.astype(np.uint64))
+        gumbel = noise.gumbel(position, alive.astype(np.uint64))
         return int(alive[int((scores[alive] + gumbel).argmax())])
+
+    def _choose_fast(self, fast: Chooser, adjusted: F32, noise: Noise, position: int) -> int | None:
+        p = self.params
+        return fast(
+            adjusted, temperature=p.temperature, top_k=p.top_k, top_p=p.top_p, min_p=p.min_p,
+            seed=noise.seed, sample=noise.sample, position=position,
+        )  # fmt: skip
 
 
 def check_row(row: F32) -> None:
