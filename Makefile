@@ -43,6 +43,16 @@ check: $(INSTALLED)
 soak: $(INSTALLED)
 	$(BIN)/python -m benchmarks.soak --seconds 600
 
+# The kernel tests with a library that stops at the first bad access or undefined operation.
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SANITIZERS := $$(c++ -print-file-name=libasan.so) $$(c++ -print-file-name=libubsan.so)
+
+sanitize: $(INSTALLED)
+	SOONER_CXXFLAGS="-O1 -g -fno-omit-frame-pointer $(SANITIZE)" \
+		$(BIN)/python setup.py --quiet build_ext --build-lib build/sanitized --build-temp build/sanitized-objects
+	LD_PRELOAD="$(SANITIZERS)" ASAN_OPTIONS=detect_leaks=0 \
+		SOONER_KERNELS=build/sanitized/sooner/kernels/cpu/_kernels.so $(BIN)/python -m pytest tests/kernels
+
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -6,8 +6,10 @@ sequences side by side. On `cpu` a row's result never depends on the other rows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +102,20 @@ class Chooser(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Block(Generic[P]):
+    """A standard decoder block: x += out(attend(qkv(norm(x)))), then x += down(gated(norm(x)))."""
+
+    attn_norm: Norm
+    qkv: P
+    heads: Heads
+    out: P
+    mlp_norm: Norm
+    gate_up: P
+    down: P
+    activation: Activation
+
+
 class Kernels(Protocol[P]):
     """A backend; P is its own packed matrix. `pack*` may keep or copy; what they return is opaque to the caller."""
 
@@ -110,6 +126,10 @@ class Kernels(Protocol[P]):
     @property
     def choose(self) -> Chooser | None:
         """None where the backend leaves the choice to the road."""
+        ...
+
+    def undisturbed(self) -> AbstractContextManager[None]:
+        """Around a pass: keeps other threads of this process, torch's above all, from the cores of the kernels."""
         ...
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> P:
@@ -142,4 +162,8 @@ class Kernels(Protocol[P]):
         Normalises heads and rotates where `heads` says so, writes every row's key and value to its slot, then each
         query row attends to what it sees (`Rows`). Softmax in float32.
         """
+        ...
+
+    def blocks(self, x: Tensor, blocks: Sequence[Block[P]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
+        """x [R, width] through all blocks, block i with cache i; x may be written over."""
         ...

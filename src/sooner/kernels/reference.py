@@ -7,6 +7,8 @@ equality between passes of different shapes holds only up to rounding here (`exa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sooner.kernels.formats import DTYPES, FORMATS, Stored, dequantise
-from sooner.kernels.interface import PAGE, Activation, Heads, LayerCache, Norm, Rows
+from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 FEW_ROWS = 24  # up to here the transposed product is the faster one
 
@@ -51,6 +53,9 @@ class TorchKernels:
         self._views: dict[tuple[int | None, int], View] = {}
         self.format = next(name for name, known in DTYPES.items() if known == dtype)
 
+    def undisturbed(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
         values = dequantise(weight).to(self.device, self.dtype)
         return Matrix(values, None if bias is None else bias.to(self.device, torch.float32), self.format)
@@ -75,6 +80,12 @@ class TorchKernels:
     def gated(self, x: Tensor, weight: Matrix, *, norm: Norm | None = None, activation: Activation) -> Tensor:
         gate, up = self.linear(x, weight, norm=norm).chunk(2, dim=1)
         return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
+
+    def blocks(self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
+        for b, cache in zip(blocks, caches, strict=True):
+            x = self.linear(self.attend(self.linear(x, b.qkv, norm=b.attn_norm), cache, rows, b.heads), b.out, add=x)
+            x = self.linear(self.gated(x, b.gate_up, norm=b.mlp_norm, activation=b.activation), b.down, add=x)
+        return x
 
     def attend(self, qkv: Tensor, cache: LayerCache, rows: Rows, heads: Heads) -> Tensor:
         view = self._view(rows, heads)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sooner.cache.paged import PagedCache
-from sooner.kernels.interface import Heads, Kernels, LayerCache, Norm, Packed, Rows
+from sooner.kernels.interface import Activation, Block, Heads, Kernels, LayerCache, Norm, Packed, Rows
 from sooner.models.config import ModelConfig
 from sooner.models.feed import Dense, Mixture, residual
 
@@ -42,6 +42,16 @@ class Layer:
         parts = [y if part.norm is None else k.rmsnorm(y, part.norm) for y, part in zip(parts, self.qkv)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
+    def standard(self, activation: Activation) -> Block[Any] | None:
+        """This layer as a block that the kernels run in one piece; None where it is more than that."""
+        norms = self.attn_post_norm, self.mlp_post_norm, *(part.norm for part in self.qkv)
+        if self.attn_norm is None or self.mlp_norm is None or len(self.qkv) > 1 or norms != (None,) * 3:
+            return None
+        if not isinstance(self.mlp, Dense):
+            return None
+        qkv, mlp = self.qkv[0].weight, self.mlp
+        return Block(self.attn_norm, qkv, self.heads, self.out, self.mlp_norm, mlp.gate_up, mlp.down, activation)
+
     @property
     def matrices(self) -> list[Packed]:
         return [*(part.weight for part in self.qkv), self.out, *self.mlp.matrices]
@@ -58,16 +68,28 @@ class Decoder:
     norm: Norm
     head: Packed
     device: torch.device
+    blocks: tuple[Block[Any], ...] = field(init=False)  # all layers, or none where one of them is no standard block
+
+    def __post_init__(self) -> None:
+        blocks = [layer.standard(self.config.activation) for layer in self.layers]
+        object.__setattr__(self, "blocks", tuple(blocks) if all(blocks) else ())
 
     def forward(self, rows: Rows, caches: Sequence[LayerCache], wanted: Tensor) -> Tensor:
         """One pass over `rows`; returns the logits, float32 [len(wanted), vocabulary], of the rows in `wanted`."""
         k = self.kernels
-        x = k.embed(self.embed, rows.tokens) * self.config.embed_scale
+        with k.undisturbed():
+            x = k.embed(self.embed, rows.tokens) * self.config.embed_scale
+            x = k.blocks(x, self.blocks, caches, rows) if self.blocks else self._layer_by_layer(x, rows, caches)
+            return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap)
+
+    def _layer_by_layer(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache]) -> Tensor:
+        """What differs from a standard block is put together from the kernels' single operations."""
+        k = self.kernels
         for layer, cache in zip(self.layers, caches, strict=True):
             mixed = k.attend(layer.project(k, x), cache, rows, layer.heads)
             x = residual(k, x, mixed, layer.out, layer.attn_post_norm)
             x = layer.mlp.add(k, x, layer.mlp_norm, layer.mlp_post_norm, self.config.activation)
-        return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap)
+        return x
 
     def first_layers(self, count: int) -> Decoder:
         """The same weights cut off after `count` layers: a draft that costs no memory."""

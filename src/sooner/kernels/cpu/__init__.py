@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +15,12 @@ from torch import Tensor
 
 from sooner.errors import InputError
 from sooner.kernels.cpu import library
-from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, HeadsStruct, MatrixStruct, RowsStruct
+from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsStruct, MatrixStruct, RowsStruct
 from sooner.kernels.formats import Stored
-from sooner.kernels.interface import PAGE, Activation, Heads, LayerCache, Norm, Rows
+from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 MOST_HEAD_SIZE = 256
+MOST_CACHES = 4  # whose addresses are remembered: a target's and a few drafters'
 _GROUP = {"q8_0": 32, "q4_0": 32, "q4_1": 32}
 
 
@@ -47,6 +50,26 @@ class Matrix:
         return self.data.numel()
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Blocks as the library reads them; scratch: floats for each row of a pass."""
+
+    blocks: Sequence[Block[Matrix]]
+    structs: ctypes.Array[BlockStruct]
+    heads: tuple[Heads, ...]
+    scratch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The caches of a pass as the library reads them."""
+
+    caches: Sequence[LayerCache]
+    keys: ctypes.Array[ctypes.c_void_p]
+    values: ctypes.Array[ctypes.c_void_p]
+    pages: int
+
+
 class CpuKernels:
     """Implements `interface.Kernels` with a pool of `threads` threads of its own.
 
@@ -66,7 +89,19 @@ class CpuKernels:
         self._rows: tuple[Rows, int, RowsStruct, int] | None = None  # of the pass at hand
         self._norms: dict[int, tuple[Norm, int]] = {}  # by id; the norm is kept, so that the id stays its own
         self._heads: dict[int, tuple[Heads, HeadsStruct, int]] = {}
+        self._blocks: dict[int, Stack] = {}  # by id of a sequence of blocks, which is kept
+        self._caches: dict[tuple[int, int], Memory] = {}  # by ids of caches and blocks; the latest are kept
         weakref.finalize(self, self._library.sooner_pool_free, self._pool)
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """After a parallel operation torch's threads spin for milliseconds: in a pass they get none to work on."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
         n, k = _matrix_shape(weight)
@@ -141,6 +176,18 @@ class CpuKernels:
             )  # fmt: skip
         return out
 
+    def blocks(self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
+        n, width = x.shape
+        stack, memory = self._stack_of(blocks, width), self._memory_of(caches, blocks)
+        scratch = torch.empty(n * stack.scratch)
+        for heads in stack.heads:
+            address = self._rows_of(rows, memory.pages, n, heads)
+        self._library.sooner_blocks(
+            self._pool, ctypes.addressof(stack.structs), len(blocks), ctypes.addressof(memory.keys),
+            ctypes.addressof(memory.values), address, _data(x, (n, width)), scratch.data_ptr(),
+        )  # fmt: skip
+        return x
+
     def choose(
         self, logits: NDArray[np.float32], *, temperature: float, top_k: int, top_p: float, min_p: float,
         seed: int, sample: int, position: int,
@@ -178,6 +225,43 @@ class CpuKernels:
             known = self._heads[id(heads)] = (heads, struct, ctypes.addressof(struct))
         return known[2]
 
+    def _stack_of(self, blocks: Sequence[Block[Matrix]], width: int) -> Stack:
+        known = self._blocks.get(id(blocks))
+        if known is None:
+            structs = [self._block_struct(block, width) for block in blocks]
+            heads = {id(block.heads): block.heads for block in blocks}
+            scratch = max(b.qkv.shape[0] + b.out.shape[1] + b.down.shape[1] for b in blocks)
+            known = Stack(blocks, (BlockStruct * len(structs))(*structs), tuple(heads.values()), scratch)
+            self._blocks[id(blocks)] = known
+        return known
+
+    def _block_struct(self, b: Block[Matrix], width: int) -> BlockStruct:
+        q, kv = b.heads.query * b.heads.size, b.heads.kv * b.heads.size
+        inner = b.gate_up.shape[0] // 2
+        expected = {
+            "qkv": (q + 2 * kv, width),
+            "out": (width, q),
+            "gate_up": (2 * inner, width),
+            "down": (width, inner),
+        }
+        for name, shape in expected.items():
+            if getattr(b, name).shape != shape:
+                raise ValueError(f"{name} is {getattr(b, name).shape} where the block needs {shape}")
+        return BlockStruct(
+            *(matrix.address for matrix in (b.qkv, b.out, b.gate_up, b.down)), self._heads_of(b.heads),
+            self._norm(b.attn_norm, width), self._norm(b.mlp_norm, width), b.attn_norm.eps, b.mlp_norm.eps,
+            ACTIVATIONS.index(b.activation),
+        )  # fmt: skip
+
+    def _memory_of(self, caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> Memory:
+        key = id(caches), id(blocks)
+        known = self._caches.get(key)
+        if known is None:
+            while len(self._caches) >= MOST_CACHES:
+                del self._caches[next(iter(self._caches))]
+            known = self._caches[key] = _memory(caches, blocks)
+        return known
+
     def _room(self, n: int, k: int, format_: str) -> Tensor:
         data = torch.empty(self._library.sooner_packed_bytes(n, k, FORMATS.index(format_)), dtype=torch.uint8)
         self._library.sooner_huge(data.data_ptr(), data.numel())
@@ -213,6 +297,20 @@ def _matrix(shape: tuple[int, int], format_: str, data: Tensor, bias: Tensor | N
         data.data_ptr(), None if bias is None else _data(bias, (shape[0],)), *shape, FORMATS.index(format_), paired
     )
     return Matrix(shape, format_, data, bias, struct, ctypes.addressof(struct))
+
+
+def _memory(caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> Memory:
+    pages = caches[0].keys.shape[0]
+    addresses = [
+        (
+            _data(cache.keys, (pages, block.heads.kv, block.heads.size, PAGE)),
+            _data(cache.values, (pages, block.heads.kv, PAGE, block.heads.size)),
+        )
+        for cache, block in zip(caches, blocks, strict=True)
+    ]
+    keys, values = zip(*addresses)
+    pointers = ctypes.c_void_p * len(addresses)
+    return Memory(caches, pointers(*keys), pointers(*values), pages)
 
 
 def _rows_struct(rows: Rows) -> RowsStruct:

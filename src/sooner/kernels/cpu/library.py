@@ -51,6 +51,14 @@ class HeadsStruct(Structure):
     )
 
 
+class BlockStruct(Structure):
+    _fields_ = (
+        *((name, c_void_p) for name in ("qkv", "out", "gated", "down", "heads", "attn_norm", "mlp_norm")),
+        *((name, c_float) for name in ("attn_eps", "mlp_eps")),
+        *((name, c_int32) for name in ("activation", "unused")),
+    )
+
+
 _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "use": (c_char_p, (c_char_p,)),
     "supports": (c_int, (c_char_p,)),
@@ -68,6 +76,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         c_int,
         (c_void_p, c_void_p, c_int, c_double, c_int, c_double, c_double, c_uint64, c_uint32, c_uint32),
     ),
+    "blocks": (None, (c_void_p, c_void_p, c_int, *[c_void_p] * 5)),
     "attend": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 

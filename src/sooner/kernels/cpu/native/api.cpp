@@ -37,6 +37,17 @@ const Table* find(const char* name) {
   return nullptr;
 }
 
+void multiply(Pool& pool, const Linear& job) {
+  const size_t shared = job.norm ? size_t(job.rows) * size_t(job.matrix->k) : 0;
+  pool.run(current->linear, &job, shared, current->linear_local);
+}
+
+void attend(Pool& pool, const Attend& job) {
+  size_t shared, local;
+  current->attend_scratch(job, pool.threads(), shared, local);
+  pool.run(current->attend, &job, shared, local);
+}
+
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -77,9 +88,7 @@ EXPORT void sooner_pack(void* pool, const uint8_t* source, int n, int k, int for
 EXPORT void sooner_linear(void* pool, const Matrix* matrix, const float* x, int rows, int activation, const float* norm,
                           float eps, const float* add, float* out) {
   if (!rows) return;
-  const Linear job{matrix, x, rows, activation, norm, eps, add, out};
-  static_cast<Pool*>(pool)->run(current->linear, &job, norm ? size_t(rows) * size_t(matrix->k) : 0,
-                                current->linear_local);
+  multiply(*static_cast<Pool*>(pool), {matrix, x, rows, activation, norm, eps, add, out, nullptr});
 }
 
 EXPORT void sooner_rmsnorm(void* pool, const float* x, int rows, int width, const float* norm, float eps,
@@ -120,10 +129,25 @@ EXPORT const char* sooner_check_rows(Rows* rows, int pages) {
 
 EXPORT void sooner_attend(void* pool, const float* qkv, float* keys, float* values, const Rows* rows,
                           const Heads* heads, float* out) {
-  const Attend job{qkv, keys, values, rows, heads, out};
-  size_t shared, local;
-  current->attend_scratch(job, static_cast<Pool*>(pool)->threads(), shared, local);
-  static_cast<Pool*>(pool)->run(current->attend, &job, shared, local);
+  attend(*static_cast<Pool*>(pool), {qkv, keys, values, rows, heads, out});
+}
+
+// x [rows, width] through `count` blocks, in place. keys, values: of each block's cache. scratch: for each row the
+// widths of qkv, of the heads' output and of the gated product.
+EXPORT void sooner_blocks(void* pool, const Block* blocks, int count, float* const* keys, float* const* values,
+                          const Rows* rows, float* x, float* scratch) {
+  Pool& team = *static_cast<Pool*>(pool);
+  const int n = rows->rows;
+  if (!n) return;
+  for (int i = 0; i < count; ++i) {
+    const Block& b = blocks[i];
+    float *qkv = scratch, *mixed = qkv + size_t(n) * size_t(b.qkv->n), *inner = mixed + size_t(n) * size_t(b.out->k);
+    multiply(team, {b.qkv, x, n, 0, b.attn_norm, b.attn_eps, nullptr, qkv, b.out});
+    attend(team, {qkv, keys[i], values[i], rows, b.heads, mixed});
+    multiply(team, {b.out, mixed, n, 0, nullptr, 0.0f, x, x, b.gated});
+    multiply(team, {b.gated, x, n, b.activation, b.mlp_norm, b.mlp_eps, nullptr, inner, b.down});
+    multiply(team, {b.down, inner, n, 0, nullptr, 0.0f, x, x, i + 1 < count ? blocks[i + 1].qkv : nullptr});
+  }
 }
 
 // Returns a token, -1 where the logits hold NaN or no finite top, or -2 where only the Python twin can tell.

@@ -35,8 +35,18 @@ struct Linear {
   int32_t rows, activation;
   const float* norm;  // [k] or null
   float eps;
-  const float* add;  // [rows, n] or null
-  float* out;        // [rows, n], of a paired matrix [rows, n / 2]
+  const float* add;    // [rows, n] or null
+  float* out;          // [rows, n], of a paired matrix [rows, n / 2]; may be `add`
+  const Matrix* then;  // what will be multiplied next, or null
+};
+
+// A standard block of a decoder: x += out(attend(qkv(norm(x)))), then x += down(gated(norm(x))).
+struct Block {
+  const Matrix *qkv, *out, *gated, *down;
+  const Heads* heads;
+  const float *attn_norm, *mlp_norm;  // [k]
+  float attn_eps, mlp_eps;
+  int32_t activation, unused;
 };
 
 struct RmsNorm {

@@ -138,6 +138,7 @@ struct SegmentWork {
   const Span& span;
   const Bounds* bounds;  // [span.rows]
   int first_page;
+  int later;      // the first page of what this thread will do next, -1 where that is another strip's
   float* scores;  // [queries][SEGMENT], then weights
   float* page;    // [16 * size], scratch
 
@@ -185,10 +186,26 @@ struct SegmentWork {
       const int n = lesser(widest<WalkKeys>(queries), end - p);
       const uint8_t* keys[BLOCKS];
       for (int i = 0; i < n; ++i) keys[i] = bytes(keys_of(r, p + i));
-      tile_for<WalkKeys>(queries, n)(keys, 0, inputs, {scores_of(r) + p * PAGE, SEGMENT, SET}, 1);
+      Ahead ahead = ahead_of(r, p, n);
+      tile_for<WalkKeys>(queries, n)(keys, 0, inputs, {scores_of(r) + p * PAGE, SEGMENT, SET}, 1, &ahead);
       p += n;
     }
   }
+
+  // Pages lie all over the cache, where the hardware cannot guess the next one: while scores are taken from `n` pages
+  // from p on, fetches their values and the keys that come after this segment's. Each tile of the strip fetches a part.
+  Ahead ahead_of(int r, int p, int n) const {
+    const int tiles = ceil_div(span.rows, t.tile_rows), tile = r / t.tile_rows;
+    const size_t part = size_t(t.heads.size) * PAGE * sizeof(float) / size_t(tiles);
+    Ahead ahead = {{}, size_t(tile) * part, part / size_t(t.heads.size)};
+    for (int i = 0; i < lesser(n, 2); ++i) {
+      const int here = first_page + p + i, next = later + p + i;
+      ahead.streams[2 * i] = bytes(exists(here) ? t.values(t.page(span.row, here), span.kv) : t.values(0, 0));
+      ahead.streams[2 * i + 1] = bytes(later >= 0 && exists(next) ? t.keys(t.page(span.row, next), span.kv) : t.keys(0, 0));
+    }
+    return ahead;
+  }
+  bool exists(int page) const { return page * PAGE < t.rows.context[span.row]; }
 
   // Where page p of a row is; for a tree row that sees more than its sequence's pages, copied from its slots.
   const float* keys_of(int r, int p) const {
@@ -252,7 +269,7 @@ struct SegmentWork {
       for (int i = 0; i < run; ++i)
         for (int b = 0; b < n; ++b) values[i * n + b] = bytes(pages[i] + at + 16 * b);
       tile_for<WalkValues>(queries, n)(values, size_t(size) * sizeof(float), weights,
-                                        {partials.of(r, 0) + at, size_t(partials.stride), CONTINUE}, run);
+                                        {partials.of(r, 0) + at, size_t(partials.stride), CONTINUE}, run, nullptr);
       at += 16 * n;
     }
   }
@@ -286,13 +303,14 @@ struct StripWork {
     }
   }
 
-  // One segment, left in t.partials.
-  void apart(int segment, float* scratch) const {
+  // One segment, left in t.partials. `next` is the one that this thread will do then.
+  void apart(int segment, int next, float* scratch) const {
     if (segment >= first && segment <= last)
-      sum(segment, scratch, {t.partial(segment, span.row, span.kv, span.head), t.group * t.stride, t.stride});
+      sum(segment, next, scratch, {t.partial(segment, span.row, span.kv, span.head), t.group * t.stride, t.stride});
   }
-  void sum(int segment, float* scratch, const Partials& partials) const {
-    SegmentWork{t, span, bounds, segment * PAGES, scratch, scratch + STRIP * ROWS * SEGMENT}.run(partials);
+  void sum(int segment, int next, float* scratch, const Partials& partials) const {
+    const int later = next <= last ? next * PAGES : -1;
+    SegmentWork{t, span, bounds, segment * PAGES, later, scratch, scratch + STRIP * ROWS * SEGMENT}.run(partials);
   }
 
   // All segments, folded as they come.
@@ -301,7 +319,7 @@ struct StripWork {
     float* states = scratch + t.segment_scratch();
     const Partials partials = {states + STRIP * ROWS * t.stride, row_stride, t.stride};
     for (int segment = first; segment <= last; ++segment) {
-      sum(segment, scratch, partials);
+      sum(segment, segment + 1, scratch, partials);
       join(segment, states, partials.base);
     }
     for (int q = 0; q < queries; ++q)
@@ -366,7 +384,7 @@ void attend(Team& team, const void* arguments) {
       return;
     }
     for (int segment = 0; segment < t.segments; ++segment)
-      if (claimed()) StripWork(t, span).apart(segment, team.local);
+      if (claimed()) StripWork(t, span).apart(segment, segment + mine - item + 1, team.local);
   });
   if (!t.apart) return;
   team.barrier();

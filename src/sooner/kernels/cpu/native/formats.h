@@ -5,8 +5,8 @@
 namespace {
 
 // `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for WalkValues. `tile` is
-// how many accumulators leave room for the scales of their blocks. Up to `direct` groups of rows each widen grouped
-// formats on their own; plain ones always do.
+// how many accumulators leave room for the scales of their blocks. Up to `direct` groups of ROWS rows are multiplied
+// with weights that each tile widens on its own, more with panels that were widened once.
 template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
 struct Layout {
   static constexpr bool fetch = true;  // worth prefetching: it continues in memory
@@ -14,7 +14,9 @@ struct Layout {
   static constexpr size_t bytes = BYTES;
   static constexpr int tile = TILE / SHARE;
   static constexpr int direct = 2;
+  static constexpr int rows = 6, most = 6;  // of a tile: where there are several, and where one takes all
   static INLINE size_t advance(size_t) { return BYTES; }
+  static constexpr int streams(int blocks) { return blocks == 1; }  // that a tile of `blocks` fetches ahead
 };
 
 struct NoScale {};
@@ -30,17 +32,24 @@ struct WalkF32 : Layout<1, 1, 64> {
 // The keys of a cache page.
 struct WalkKeys : WalkF32 {
   static constexpr bool fetch = false;
+  static constexpr int streams(int blocks) { return blocks <= 2 ? 2 * blocks : 0; }
 };
 
 // The values of a cache page: float32 rows that lie `step` bytes apart.
 struct WalkValues : WalkKeys {
+  static constexpr int streams(int) { return 0; }
   static INLINE size_t advance(size_t step) { return step; }
 };
 
-struct WalkBF16 : Layout<1, 1, 32> {
+// [16] words of two inputs: the first in the high half, where a mask is all that it takes to widen it.
+struct WalkBF16 : Layout<2, 1, 64> {
+  static constexpr int rows = 4, most = 5;  // with six the mask costs an accumulator its register
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
-  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_bf16(p); }
+  static INLINE void unpack(const Scale&, const uint8_t* p, int i, v16* w) {
+    if (i) asm volatile("" ::: "memory");  // read the words again rather than keep them in registers
+    w[0] = i ? load_low_bf16(p) : load_high_bf16(p);
+  }
 };
 
 struct WalkF16 : Layout<1, 1, 32> {

@@ -15,10 +15,11 @@ struct Source {
   }
 };
 
-// How a group of one row lies in its file: f16 scales, then quants; plain formats have a single number.
+// How a group of one row lies in its file: f16 scales, then quants; f32 and f16 have a single number.
 struct Kind {
   int group, scales, quants;  // inputs, and bytes
   int bytes() const { return scales + quants; }
+  int groups(int k) const { return (k + group - 1) / group; }
 };
 
 Kind kind_of(int format) {
@@ -27,6 +28,7 @@ Kind kind_of(int format) {
     case Q8_0: return {32, 2, 32};
     case Q4_0: return {32, 2, 16};
     case Q4_1: return {32, 4, 16};
+    case BF16: return {2, 0, 4};
     default: return {1, 0, 2};
   }
 }
@@ -34,7 +36,8 @@ Kind kind_of(int format) {
 // Quants of 32 inputs: low nibbles are inputs 0..15, high nibbles 16..31 in the file; 2 i and 2 i + 1 when packed.
 uint8_t nibble(const uint8_t* quants, int i) { return i < 16 ? quants[i] & 15 : quants[i - 16] >> 4; }
 
-void pack_group(const Source& source, int block, int g, int format, const Kind& kind, uint8_t* out) {
+// `inputs`: of this group that the row has; an odd row of bf16 ends in half a group.
+void pack_group(const Source& source, int block, int g, int inputs, int format, const Kind& kind, uint8_t* out) {
   for (int lane = 0; lane < 16; ++lane) {
     const uint8_t* in = source.at(16 * block + lane, g, size_t(kind.bytes()));
     if (!in) continue;
@@ -43,6 +46,8 @@ void pack_group(const Source& source, int block, int g, int format, const Kind& 
     const uint8_t* quants = in + kind.scales;
     if (kind.group == 1)
       memcpy(to + lane * kind.quants, quants, size_t(kind.quants));
+    else if (format == BF16)
+      for (int i = 0; i < inputs; ++i) memcpy(to + 4 * lane + 2 * (1 - i), quants + 2 * i, 2);
     else if (format == Q8_0)
       for (int i = 0; i < 32; ++i) to[16 * i + lane] = quants[i];
     else
@@ -55,18 +60,18 @@ void pack_group(const Source& source, int block, int g, int format, const Kind& 
 
 size_t packed_bytes(int n, int k, int format) {
   const Kind kind = kind_of(format);
-  return size_t((n + 15) / 16) * size_t(k / kind.group) * size_t(kind.bytes()) * 16;
+  return size_t((n + 15) / 16) * size_t(kind.groups(k)) * size_t(kind.bytes()) * 16;
 }
 
 void pack(Team& team, const void* arguments) {
   const Pack& job = *static_cast<const Pack*>(arguments);
   const Kind kind = kind_of(job.format);
-  const int blocks = (job.n + 15) / 16, groups = job.k / kind.group;
+  const int blocks = (job.n + 15) / 16, groups = kind.groups(job.k);
   const size_t group_bytes = size_t(kind.bytes()) * 16, block_bytes = size_t(groups) * group_bytes;
-  const Source source{job.source, job.n, size_t(groups) * size_t(kind.bytes())};
+  const Source source{job.source, job.n, size_t(job.k) * size_t(kind.bytes()) / size_t(kind.group)};
   for (int b = team.begin(blocks); b < team.end(blocks); ++b) {
     uint8_t* out = job.packed + size_t(b * job.every + job.from) * block_bytes;
     memset(out, 0, block_bytes);
-    for (int g = 0; g < groups; ++g, out += group_bytes) pack_group(source, b, g, job.format, kind, out);
+    for (int g = 0; g < groups; ++g, out += group_bytes) pack_group(source, b, g, job.k - g * kind.group < kind.group ? job.k - g * kind.group : kind.group, job.format, kind, out);
   }
 }

@@ -97,7 +97,11 @@ void Team::barrier() {
   }
 }
 
-int Team::take() { return pool->state_->next.fetch_add(1, std::memory_order_relaxed); }
+int Team::take() {
+  if (!fresh) return pool->state_->next.fetch_add(1, std::memory_order_relaxed);
+  fresh = false;
+  return id;
+}
 
 Pool::Pool(int threads) : size_(threads) { start(); }
 
@@ -127,7 +131,7 @@ void Pool::run(Job job, const void* arguments, size_t shared, size_t local) {
   std::lock_guard<std::mutex> turn(s.turn);
   s.shared.reserve(shared);
   for (auto& buffer : s.locals) buffer.reserve(local);
-  s.next.store(0);
+  s.next.store(size_);  // the first items go by thread
   s.job = job;
   s.arguments = arguments;
   s.busy.store(size_ - 1);

@@ -12,9 +12,10 @@ struct Team {
   float* shared;  // one scratch for the team
   float* local;   // one for this thread
   Pool* pool;
+  bool fresh = true;  // has taken no item yet
 
   void barrier();
-  // The next unclaimed item of the job: 0, 1, ... over all threads.
+  // The next unclaimed item of the job: 0, 1, ... over all threads. A thread's first is its own number.
   int take();
   // This thread's contiguous part of n items; the first thread, which waits for nobody, has the longest.
   int begin(int n) const { return part(n, id); }

@@ -7,8 +7,9 @@ namespace {
 
 constexpr int ROWS = 6;         // most rows of a tile
 constexpr int BLOCKS = 6;       // most blocks of 16 outputs of a tile
-constexpr int PREFETCH = 2048;  // bytes ahead
 constexpr int PANEL = 256;      // inputs of a chain, and of a widened block that stays in the first cache
+constexpr size_t START = 1024;  // bytes of a block that are fetched before its product begins
+constexpr int RUN = 1024;       // bytes ahead of a stream
 constexpr int PART = 240;       // rows that pass over a block while it is in the cache
 
 INLINE int lesser(int a, int b) { return a < b ? a : b; }
@@ -27,13 +28,28 @@ struct Sums {
   size_t lda;
   Start start;
 };
+// What the thread will need after the weights at hand, fetched into the second cache while it computes: of each stream
+// `step` bytes for each group of inputs of a tile, from `at` on. Without it a tile of many rows waits for its weights
+// and then computes, in turn.
+struct Ahead {
+  const uint8_t* streams[2 * 2];
+  size_t at, step;
+};
 
 // sums[r][b] = sum over i < k of x[r][i] * w[b][i], for R rows and B blocks of 16 outputs, walked together so that
 // enough independent chains hide the latency of the multiply-adds. With `pieces`, w holds B blocks for each k inputs
-// in turn.
+// in turn. One stream is not enough to keep the memory busy: its tiles fetch what comes later (`Ahead`). Two or three are
+// prefetched as they run, and more than that the hardware follows by itself.
 template <class Walk, int R, int B>
 __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const Inputs& inputs, const Sums& sums,
-                                    int pieces) {
+                                    int pieces, Ahead* ahead) {
+  constexpr int lines = int(Walk::bytes + 63) / 64;  // of the second cache or of memory, a group
+  constexpr int jumps = Walk::streams(B);
+  constexpr bool runs = Walk::fetch && B > 1 && (R > 1 || B == 2);
+  const uint8_t* jump[4];
+#pragma GCC unroll 16
+  for (int s = 0; s < jumps; ++s) jump[s] = ahead->streams[s] + ahead->at;
+  const size_t fetch_step = jumps ? ahead->step : 0;
   const float* x = inputs.x;
   const size_t ldx = inputs.ldx;
   const int k = inputs.k;
@@ -48,31 +64,42 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
 #pragma GCC unroll 16
     for (int b = 0; b < B; ++b) p[b] = w[b];
 
+    typename Walk::Scale scale[B];
+    const auto multiply = [&](int i, int j) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+      for (int b = 0; b < B; ++b) {
+        v16 weight[Walk::unit];
+        if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
+        Walk::unpack(scale[b], p[b], j, weight);
+#pragma GCC unroll 16
+        for (int u = 0; u < Walk::unit; ++u)
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight[u], acc[r][b]);
+      }
+    };
+    int i = 0;
 #pragma GCC unroll UNROLL
-    for (int i = 0; i < k; i += Walk::group) {
-      typename Walk::Scale scale[B];
+    for (; i + Walk::group <= k; i += Walk::group) {
+#pragma GCC unroll 16
+      for (int line = 0; line < lines; ++line) {
+#pragma GCC unroll 16
+        for (int s = 0; s < jumps; ++s) __builtin_prefetch(jump[s] + 64 * line, 0, 2);
+#pragma GCC unroll 16
+        for (int b = 0; b < B; ++b)
+          if (runs) __builtin_prefetch(p[b] + RUN + 64 * line);
+      }
+#pragma GCC unroll 16
+      for (int s = 0; s < jumps; ++s) jump[s] += fetch_step;
 #pragma GCC unroll 16
       for (int b = 0; b < B; ++b) scale[b] = Walk::scale(p[b]);
 #pragma GCC unroll UNROLL
-      for (int j = 0; j < Walk::group; j += Walk::unit) {
-#pragma GCC unroll 16
-        for (int b = 0; b < B; ++b) {
-          v16 weight[Walk::unit];
-          if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
-          Walk::unpack(scale[b], p[b], j, weight);
-          // (three streams or more keep the hardware's own prefetching busy)
-          if (Walk::fetch && B <= 2 && (Walk::group == 1 || j % 4 == 0))
-            __builtin_prefetch(p[b] + PREFETCH + j * 16 / Walk::unit);
-#pragma GCC unroll 16
-          for (int u = 0; u < Walk::unit; ++u)
-#pragma GCC unroll 16
-            for (int r = 0; r < R; ++r) acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight[u], acc[r][b]);
-        }
-      }
+      for (int j = 0; j < Walk::group; j += Walk::unit) multiply(i, j);
 #pragma GCC unroll 16
       for (int b = 0; b < B; ++b) p[b] += Walk::advance(step);
     }
+    if (Walk::group == 2 && i < k) multiply(i, 0);
   }
+  if (jumps) ahead->at += fetch_step * size_t(pieces * (k / Walk::group));
 
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
@@ -83,7 +110,7 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
     }
 }
 
-using Tile = void (*)(const uint8_t* const*, size_t, const Inputs&, const Sums&, int pieces);
+using Tile = void (*)(const uint8_t* const*, size_t, const Inputs&, const Sums&, int pieces, Ahead*);
 
 // The most blocks that a tile of `rows` rows may have.
 template <class Walk>
@@ -120,7 +147,7 @@ Tile tile_for(int rows, int blocks) {
 
 // `count` blocks at w, w + stride, ... for up to ROWS rows: a[r][16 b ..], as many blocks at once as registers allow.
 template <class Walk>
-void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs, int rows, float* a) {
+void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs, int rows, float* a, Ahead& ahead) {
   const int most = widest<Walk>(rows);
   for (int b = 0; b < count;) {
     const int n = lesser(count - b, most);
@@ -128,17 +155,20 @@ void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs,
       const uint8_t* streams[BLOCKS];
       for (int i = 0; i < n; ++i) streams[i] = w + size_t(b + i) * stride + size_t(from / Walk::group) * Walk::bytes;
       tile_for<Walk>(rows, n)(streams, 0, {inputs.x + from, inputs.ldx, lesser(inputs.k - from, PANEL)},
-                              {a + 16 * b, BLOCKS * 16, from ? ADD : SET}, 1);
+                              {a + 16 * b, BLOCKS * 16, from ? ADD : SET}, 1, &ahead);
     }
     b += n;
   }
 }
 
-// Groups of at most ROWS rows, as even as possible.
+// Rows in groups of `size`, the last one what is left; up to `most` are a single group.
 struct Groups {
-  int rows, count;
-  explicit Groups(int rows) : rows(rows), count((rows + ROWS - 1) / ROWS) {}
-  int begin(int g) const { return rows * g / count; }
+  int rows, size, count;
+  Groups(int rows, int size, int most)
+      : rows(rows), size(rows <= most ? rows : size), count((rows + this->size - 1) / this->size) {}
+  int begin(int g) const { return g * size; }
+  int end(int g) const { return lesser(rows, begin(g) + size); }
+  int full() const { return rows / size; }
 };
 
 INLINE void store_lanes(float* p, v16 a, int lanes) {
@@ -190,28 +220,54 @@ struct Piece {
   int row, rows, block, count;
 };
 
-// Calls body(piece) for the pieces that this thread claims: `chunk` blocks, which never part a pair, times at most
-// PART rows.
+// Calls body(piece, next) for the pieces that this thread claims: `chunk` blocks, which never part a pair, times at
+// most PART rows. `next` is the first block of the piece that it will do next, -1 where there is none.
 template <class Body>
 INLINE void each_piece(Team& team, const Linear& job, int chunk, Body&& body) {
   const int total = blocks(*job.matrix), chunks = (total + chunk - 1) / chunk, parts = (job.rows + PART - 1) / PART;
-  for (int item; (item = team.take()) < chunks * parts;) {
+  for (int item = team.take(), next; item < chunks * parts; item = next) {
+    next = team.take();
     const int block = item / parts * chunk, part = item % parts, row = job.rows * part / parts;
-    body(Piece{row, job.rows * (part + 1) / parts - row, block, lesser(total - block, chunk)});
+    body(Piece{row, job.rows * (part + 1) / parts - row, block, lesser(total - block, chunk)},
+         next < chunks * parts ? next / parts * chunk : -1);
   }
+}
+
+template <class Walk>
+INLINE size_t block_bytes(int k) {
+  return size_t((k + Walk::group - 1) / Walk::group) * Walk::bytes;
+}
+
+// What to fetch during a piece whose weights are passed over by `passes` tiles, `bytes` of them at each step.
+INLINE Ahead ahead_of(const Matrix& m, size_t stride, int next, size_t bytes, int passes) {
+  return {{m.data + size_t(greater(next, 0)) * stride}, 0, next < 0 ? 0 : (bytes + size_t(passes) - 1) / size_t(passes)};
+}
+
+// Fetches the start of what this thread will read first of the next product: the memory would otherwise idle until all
+// threads are done, and through what comes before that product.
+INLINE void fetch_start(const Team& team, const Matrix* m) {
+  if (!m) return;
+  with_walk(m->format, [&](auto walk) {
+    const size_t stride = block_bytes<decltype(walk)>(m->k);
+    const int first = lesser(team.id * BLOCKS, blocks(*m)), count = lesser(BLOCKS, blocks(*m) - first);
+    for (int b = 0; b < count; ++b)
+      for (size_t line = 0; line < START && line < stride; line += 64)
+        __builtin_prefetch(m->data + size_t(first + b) * stride + line, 0, 2);
+  });
 }
 
 // Weights are widened on their way to the registers, anew for each group of rows.
 template <class Walk>
 void direct(Team& team, const Linear& job, const float* x) {
-  const size_t stride = size_t(job.matrix->k / Walk::group) * Walk::bytes, k = size_t(job.matrix->k);
-  each_piece(team, job, job.rows > ROWS ? 2 : BLOCKS, [&](const Piece& piece) {
-    const Groups groups(piece.rows);
+  const size_t stride = block_bytes<Walk>(job.matrix->k), k = size_t(job.matrix->k);
+  each_piece(team, job, widest<Walk>(lesser(job.rows, Walk::most)) > 1 ? BLOCKS : 2, [&](const Piece& piece, int next) {
+    const Groups groups(piece.rows, Walk::rows, Walk::most);
+    Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.full());
     for (int g = 0; g < groups.count; ++g) {
-      const int row = piece.row + groups.begin(g), rows = groups.begin(g + 1) - groups.begin(g);
+      const int row = piece.row + groups.begin(g), rows = groups.end(g) - groups.begin(g);
       float a[ROWS * BLOCKS * 16];
       blocks_of<Walk>(job.matrix->data + size_t(piece.block) * stride, stride, piece.count,
-                      {x + size_t(row) * k, k, job.matrix->k}, rows, a);
+                      {x + size_t(row) * k, k, job.matrix->k}, rows, a, ahead);
       finish_any(job, row, rows, piece.block, piece.count, a, BLOCKS * 16);
     }
   });
@@ -226,7 +282,7 @@ const uint8_t* widen(const uint8_t* block, int from, int to, float* panel) {
     for (int j = 0; j < Walk::group; j += Walk::unit) {
       v16 w[Walk::unit];
       Walk::unpack(scale, p, j, w);
-      for (int u = 0; u < Walk::unit; ++u, panel += 16) store(panel, w[u]);
+      for (int u = 0; u < Walk::unit && i + j + u < to; ++u, panel += 16) store(panel, w[u]);
     }
   }
   return reinterpret_cast<const uint8_t*>(panel - 16 * size_t(to - from));
@@ -236,18 +292,19 @@ const uint8_t* widen(const uint8_t* block, int from, int to, float* panel) {
 template <class Walk>
 void by_panels(Team& team, const Linear& job, const float* x) {
   const Matrix& m = *job.matrix;
-  const size_t stride = size_t(m.k / Walk::group) * Walk::bytes, k = size_t(m.k);
+  const size_t stride = block_bytes<Walk>(m.k), k = size_t(m.k);
   float *panel = team.local, *a = panel + PANEL * 16;
-  each_piece(team, job, 2, [&](const Piece& piece) {
-    const Groups groups(piece.rows);
+  each_piece(team, job, 2, [&](const Piece& piece, int next) {
+    const Groups groups(piece.rows, ROWS, ROWS);
+    Ahead ahead = ahead_of(m, stride, next, (Walk::bytes + Walk::group - 1) / Walk::group, groups.full());
     for (int b = 0; b < piece.count; ++b)
       for (int from = 0; from < m.k; from += PANEL) {
         const int to = lesser(m.k, from + PANEL);
         const uint8_t* w = widen<Walk>(m.data + size_t(piece.block + b) * stride, from, to, panel);
         for (int g = 0; g < groups.count; ++g) {
-          const int first = groups.begin(g), rows = groups.begin(g + 1) - first;
+          const int first = groups.begin(g), rows = groups.end(g) - first;
           tile_for<WalkF32>(rows, 1)(&w, 0, {x + size_t(piece.row + first) * k + from, k, to - from},
-                                     {a + size_t(first) * 32 + 16 * b, 32, from ? ADD : SET}, 1);
+                                     {a + size_t(first) * 32 + 16 * b, 32, from ? ADD : SET}, 1, &ahead);
         }
       }
     finish_any(job, piece.row, piece.rows, piece.block, piece.count, a, 32);
@@ -281,10 +338,9 @@ void linear(Team& team, const void* arguments) {
   }
   with_walk(job.matrix->format, [&](auto walk) {
     using Walk = decltype(walk);
-    if constexpr (Walk::group > 1)
-      if (job.rows > Walk::direct * ROWS) return by_panels<Walk>(team, job, x);
-    direct<Walk>(team, job, x);
+    (job.rows > Walk::direct * ROWS ? by_panels<Walk> : direct<Walk>)(team, job, x);
   });
+  fetch_start(team, job.then);
 }
 
 void rmsnorm(Team& team, const void* arguments) {
@@ -298,13 +354,13 @@ void rmsnorm(Team& team, const void* arguments) {
 // One row of a packed matrix: a lane of its block, taken group by group.
 template <class Walk>
 void take_row(const Matrix& m, int64_t row, float* out) {
-  const uint8_t* p = m.data + size_t(row / 16) * size_t(m.k / Walk::group) * Walk::bytes;
+  const uint8_t* p = m.data + size_t(row / 16) * block_bytes<Walk>(m.k);
   for (int i = 0; i < m.k; i += Walk::group, p += Walk::bytes) {
     const typename Walk::Scale scale = Walk::scale(p);
     for (int j = 0; j < Walk::group; j += Walk::unit) {
       v16 w[Walk::unit];
       Walk::unpack(scale, p, j, w);
-      for (int u = 0; u < Walk::unit; ++u) {
+      for (int u = 0; u < Walk::unit && i + j + u < m.k; ++u) {
         float lanes[16];
         store(lanes, w[u]);
         *out++ = lanes[row % 16];

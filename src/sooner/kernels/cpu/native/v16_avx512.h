@@ -44,8 +44,11 @@ INLINE float greatest(v16 a) { return _mm512_reduce_max_ps(a.v); }
 
 INLINE __m128i load_16_bytes(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 INLINE __m256i load_32_bytes(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
-INLINE v16 load_bf16(const uint8_t* p) {
-  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(load_32_bytes(p)), 16))};
+INLINE v16 load_high_bf16(const uint8_t* p) {
+  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), _mm512_set1_epi32(int(0xffff0000))))};
+}
+INLINE v16 load_low_bf16(const uint8_t* p) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_loadu_si512(p), 16))};
 }
 INLINE v16 load_f16(const uint8_t* p) { return {_mm512_cvtph_ps(load_32_bytes(p))}; }
 INLINE v16 load_i8(const uint8_t* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))}; }

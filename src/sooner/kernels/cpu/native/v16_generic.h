@@ -71,9 +71,9 @@ INLINE float greatest(v16 a) {
   return m;
 }
 
-INLINE v16 load_bf16(const uint8_t* p) {
-  return bits<v16>(__builtin_convertvector(load_lanes_of<uint16_t>(p), Lanes<uint32_t>) << 16);
-}
+// Sixteen words of two bf16 numbers each: the ones in the high halves, and those in the low halves.
+INLINE v16 load_high_bf16(const uint8_t* p) { return bits<v16>(load_lanes_of<uint32_t>(p) & 0xffff0000); }
+INLINE v16 load_low_bf16(const uint8_t* p) { return bits<v16>(load_lanes_of<uint32_t>(p) << 16); }
 INLINE v16 load_f16(const uint8_t* p) {
   const auto half = __builtin_convertvector(load_lanes_of<uint16_t>(p), Lanes<uint32_t>);
   const auto magnitude = (half & 0x7fff) << 13, sign = (half & 0x8000) << 16;

@@ -85,9 +85,15 @@ INLINE float greatest(const v16& a) {
   return vmaxvq_f32(vmaxq_f32(vmaxq_f32(a.q[0], a.q[1]), vmaxq_f32(a.q[2], a.q[3])));
 }
 
-INLINE v16 load_bf16(const uint8_t* p) {
+INLINE uint32x4_t load_quarter(const uint8_t* p, int i) { return vld1q_u32(reinterpret_cast<const uint32_t*>(p) + 4 * i); }
+INLINE v16 load_high_bf16(const uint8_t* p) {
   v16 r;
-  QUARTERS r.q[i] = vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(reinterpret_cast<const uint16_t*>(p) + 4 * i), 16));
+  QUARTERS r.q[i] = vreinterpretq_f32_u32(vandq_u32(load_quarter(p, i), vdupq_n_u32(0xffff0000)));
+  return r;
+}
+INLINE v16 load_low_bf16(const uint8_t* p) {
+  v16 r;
+  QUARTERS r.q[i] = vreinterpretq_f32_u32(vshlq_n_u32(load_quarter(p, i), 16));
   return r;
 }
 INLINE v16 load_f16(const uint8_t* p) {
