@@ -149,9 +149,7 @@ class Work:
         self.tokens.append(token)
         self.probs.append(q)
 
-    def _draw(
-        self, logits: F32, prefix: Sequence[int], fast: Chooser | None
-    ) -> tuple[int, Distribution | None]:
+    def _draw(self, logits: F32, prefix: Sequence[int], fast: Chooser | None) -> tuple[int, Distribution | None]:
         if self.ask.rule == "match":
             return self._road.choose(logits, prefix, self._noise, fast), None
         return sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
