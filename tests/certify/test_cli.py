@@ -50,7 +50,7 @@ def test_a_pass_is_one_line_json_and_a_page(
 def test_a_failed_check_ends_with_1_and_names_itself(
     tiny_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def believe(draft: Draft, tokens: Sequence[int], logits: F32, road: Road, noise: Noise) -> Verdict:
+    def believe(draft: Draft, tokens: Sequence[int], logits: F32, road: Road, noise: Noise, *_: object) -> Verdict:
         return Verdict(tuple(range(len(draft))), road.choose(logits[-1], [*tokens, *draft.tokens], noise), "bonus")
 
     monkeypatch.setattr(step, "judge_by_match", believe)

@@ -42,7 +42,7 @@ def test_settings_change_the_answer(subject: Subject) -> None:
 
 
 def test_an_engine_that_believes_its_drafter_is_a_bug(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    def believe(draft: Draft, prefix: Sequence[int], logits: F32, road: Road, noise: Noise) -> Verdict:
+    def believe(draft: Draft, prefix: Sequence[int], logits: F32, road: Road, noise: Noise, *_: object) -> Verdict:
         verdict = judge_by_match(draft, prefix, logits, road, noise)
         return Verdict((0,), verdict.last_token, "correction") if len(draft) and not verdict.path else verdict
 

@@ -71,7 +71,7 @@ def measure_cost(llm: LLM, plan: Plan, progress: Progress) -> dict[str, Any]:
         ],
         "drafters": [
             drafter_cost(bench, name, context, length, plan.repeats)
-            for name in llm.engine.parts.drafters
+            for name in llm.speculation.drafters
             for context in plan.contexts
             for length in DRAFT_LENGTHS
         ],
