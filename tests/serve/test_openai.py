@@ -68,7 +68,13 @@ def test_chat_logprobs(openai: OpenAI) -> None:
     assert all(entry.logprob < 0 and len(entry.top_logprobs) == 3 for entry in scores.content)
     stream = openai.chat.completions.create(messages=HELLO, logprobs=True, top_logprobs=3, stream=True, **ASK)
     streamed = [e for c in stream for lp in [c.choices[0].logprobs] if lp and lp.content for e in lp.content]
-    assert streamed == scores.content
+    assert [entry.token for entry in streamed] == [entry.token for entry in scores.content]
+    for got, want in zip(
+        streamed, scores.content
+    ):  # the rounds of the two may draft otherwise: torch's passes round by shape
+        assert [got.logprob, *(top.logprob for top in got.top_logprobs)] == pytest.approx(
+            [want.logprob, *(top.logprob for top in want.top_logprobs)], abs=1e-4
+        )
 
 
 def test_echo_scores_the_prompt(openai: OpenAI) -> None:
