@@ -10,7 +10,6 @@ import numpy as np
 
 from sooner.bench.statistics import F64, RESAMPLES, interval, resampled_speedups, speedup
 from sooner.plan.cost import LiveCosts
-from sooner.plan.formulas import ceiling, expected_tokens
 from sooner.plan.replay import PLAIN, Played, Recorded, Replay, Setting, break_even
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -109,9 +108,3 @@ def limit_of(whole: dict[str, Any]) -> str:
     if rate < need:
         return f"acceptance limits it: four tokens pay from {need:.2f} accepted on, and {rate:.2f} is"
     return f"four tokens pay from {need:.2f} accepted on; {rate:.2f} is"
-
-
-def theory(alpha: float, lengths: Sequence[int] = LENGTHS) -> dict[str, Any]:
-    """Expected tokens a round were every position accepted with the same chance alpha, and their ceiling."""
-    tokens = {k: expected_tokens(alpha, k) for k in lengths}
-    return {"alpha": alpha, "tokens": tokens, "ceiling": ceiling(alpha) if alpha < 1.0 else None}

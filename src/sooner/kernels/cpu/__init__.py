@@ -52,11 +52,11 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Blocks as the library reads them; scratch: floats for each row of a pass."""
+    """Blocks as the library reads them; heads: those that reach the fewest positions; scratch: floats for each row."""
 
     blocks: Sequence[Block[Matrix]]
     structs: ctypes.Array[BlockStruct]
-    heads: tuple[Heads, ...]
+    heads: Heads
     scratch: int
 
 
@@ -180,8 +180,7 @@ class CpuKernels:
         n, width = x.shape
         stack, memory = self._stack_of(blocks, width), self._memory_of(caches, blocks)
         scratch = torch.empty(n * stack.scratch)
-        for heads in stack.heads:
-            address = self._rows_of(rows, memory.pages, n, heads)
+        address = self._rows_of(rows, memory.pages, n, stack.heads)
         self._library.sooner_blocks(
             self._pool, ctypes.addressof(stack.structs), len(blocks), ctypes.addressof(memory.keys),
             ctypes.addressof(memory.values), address, _data(x, (n, width)), scratch.data_ptr(),
@@ -229,9 +228,9 @@ class CpuKernels:
         known = self._blocks.get(id(blocks))
         if known is None:
             structs = [self._block_struct(block, width) for block in blocks]
-            heads = {id(block.heads): block.heads for block in blocks}
+            heads = min((block.heads for block in blocks), key=_positions)
             scratch = max(b.qkv.shape[0] + b.out.shape[1] + b.down.shape[1] for b in blocks)
-            known = Stack(blocks, (BlockStruct * len(structs))(*structs), tuple(heads.values()), scratch)
+            known = Stack(blocks, (BlockStruct * len(structs))(*structs), heads, scratch)
             self._blocks[id(blocks)] = known
         return known
 
@@ -297,6 +296,11 @@ def _matrix(shape: tuple[int, int], format_: str, data: Tensor, bias: Tensor | N
         data.data_ptr(), None if bias is None else _data(bias, (shape[0],)), *shape, FORMATS.index(format_), paired
     )
     return Matrix(shape, format_, data, bias, struct, ctypes.addressof(struct))
+
+
+def _positions(heads: Heads) -> float:
+    """How many positions there are rotations for."""
+    return float("inf") if heads.cos is None else heads.cos.shape[0]
 
 
 def _memory(caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> Memory:

@@ -238,6 +238,12 @@ INLINE size_t block_bytes(int k) {
   return size_t((k + Walk::group - 1) / Walk::group) * Walk::bytes;
 }
 
+// Blocks of a piece of work: many where a tile walks several at once.
+template <class Walk>
+constexpr int chunk_of(int rows) {
+  return widest<Walk>(rows < Walk::most ? rows : Walk::most) > 1 ? BLOCKS : 2;
+}
+
 // What to fetch during a piece whose weights are passed over by `passes` tiles, `bytes` of them at each step.
 INLINE Ahead ahead_of(const Matrix& m, size_t stride, int next, size_t bytes, int passes) {
   return {{m.data + size_t(greater(next, 0)) * stride}, 0, next < 0 ? 0 : (bytes + size_t(passes) - 1) / size_t(passes)};
@@ -245,11 +251,12 @@ INLINE Ahead ahead_of(const Matrix& m, size_t stride, int next, size_t bytes, in
 
 // Fetches the start of what this thread will read first of the next product: the memory would otherwise idle until all
 // threads are done, and through what comes before that product.
-INLINE void fetch_start(const Team& team, const Matrix* m) {
+INLINE void fetch_start(const Team& team, const Matrix* m, int rows) {
   if (!m) return;
   with_walk(m->format, [&](auto walk) {
     const size_t stride = block_bytes<decltype(walk)>(m->k);
-    const int first = lesser(team.id * BLOCKS, blocks(*m)), count = lesser(BLOCKS, blocks(*m) - first);
+    const int chunk = chunk_of<decltype(walk)>(rows);
+    const int first = lesser(team.id * chunk, blocks(*m)), count = lesser(chunk, blocks(*m) - first);
     for (int b = 0; b < count; ++b)
       for (size_t line = 0; line < START && line < stride; line += 64)
         __builtin_prefetch(m->data + size_t(first + b) * stride + line, 0, 2);
@@ -260,7 +267,7 @@ INLINE void fetch_start(const Team& team, const Matrix* m) {
 template <class Walk>
 void direct(Team& team, const Linear& job, const float* x) {
   const size_t stride = block_bytes<Walk>(job.matrix->k), k = size_t(job.matrix->k);
-  each_piece(team, job, widest<Walk>(lesser(job.rows, Walk::most)) > 1 ? BLOCKS : 2, [&](const Piece& piece, int next) {
+  each_piece(team, job, chunk_of<Walk>(job.rows), [&](const Piece& piece, int next) {
     const Groups groups(piece.rows, Walk::rows, Walk::most);
     Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.full());
     for (int g = 0; g < groups.count; ++g) {
@@ -340,7 +347,7 @@ void linear(Team& team, const void* arguments) {
     using Walk = decltype(walk);
     (job.rows > Walk::direct * ROWS ? by_panels<Walk> : direct<Walk>)(team, job, x);
   });
-  fetch_start(team, job.then);
+  fetch_start(team, job.then, job.rows);
 }
 
 void rmsnorm(Team& team, const void* arguments) {
