@@ -164,6 +164,12 @@ class Kernels(Protocol[P]):
         """
         ...
 
-    def blocks(self, x: Tensor, blocks: Sequence[Block[P]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
-        """x [R, width] through all blocks, block i with cache i; x may be written over."""
+    def blocks(
+        self, x: Tensor, blocks: Sequence[Block[P]], caches: Sequence[LayerCache], rows: Rows,
+        start: int = 0, end: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        """x [R, width] through blocks[start:end], block i with cache i; x may be written over.
+
+        Parts of one sequence, rather than shorter sequences: backends remember what they know of a sequence by its id.
+        """
         ...

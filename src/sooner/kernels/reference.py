@@ -81,8 +81,11 @@ class TorchKernels:
         gate, up = self.linear(x, weight, norm=norm).chunk(2, dim=1)
         return (F.silu(gate) if activation == "silu" else F.gelu(gate, approximate="tanh")) * up
 
-    def blocks(self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
-        for b, cache in zip(blocks, caches, strict=True):
+    def blocks(
+        self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows,
+        start: int = 0, end: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        for b, cache in list(zip(blocks, caches, strict=True))[start:end]:
             x = self.linear(self.attend(self.linear(x, b.qkv, norm=b.attn_norm), cache, rows, b.heads), b.out, add=x)
             x = self.linear(self.gated(x, b.gate_up, norm=b.mlp_norm, activation=b.activation), b.down, add=x)
         return x

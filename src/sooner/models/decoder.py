@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -76,16 +77,37 @@ class Decoder:
 
     def forward(self, rows: Rows, caches: Sequence[LayerCache], wanted: Tensor) -> Tensor:
         """One pass over `rows`; returns the logits, float32 [len(wanted), vocabulary], of the rows in `wanted`."""
-        k = self.kernels
+        return self.tapped(rows, caches, wanted, ())[0]
+
+    def tapped(
+        self, rows: Rows, caches: Sequence[LayerCache], wanted: Tensor, taps: Sequence[int]
+    ) -> tuple[Tensor, Tensor]:
+        """As `forward`, and the residual stream at `taps` for all rows: features, float32 [R, len(taps), width].
+
+        Tap t is what enters layer t, so that 0 is the embedding, and the number of layers is the last layer's output,
+        before the final norm. Taps ascend.
+        """
+        k, start = self.kernels, 0
+        if not all(a < b for a, b in pairwise((-1, *taps, len(self.layers) + 1))):
+            raise ValueError(f"taps {tuple(taps)} must ascend from 0 to at most the {len(self.layers)} layers")
         with k.undisturbed():
             x = k.embed(self.embed, rows.tokens) * self.config.embed_scale
-            x = k.blocks(x, self.blocks, caches, rows) if self.blocks else self._layer_by_layer(x, rows, caches)
-            return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap)
+            features = x.new_empty(len(x), len(taps), x.shape[1])
+            for i, tap in enumerate(taps):
+                x, start = self._through(x, rows, caches, start, tap), tap
+                features[:, i] = x
+            x = self._through(x, rows, caches, start, len(self.layers))
+            return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap), features
 
-    def _layer_by_layer(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache]) -> Tensor:
-        """What differs from a standard block is put together from the kernels' single operations."""
+    def _through(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache], start: int, end: int) -> Tensor:
+        """x [R, width] through layers start..end-1. What differs from a standard block is put together from the
+        kernels' single operations."""
         k = self.kernels
-        for layer, cache in zip(self.layers, caches, strict=True):
+        if start == end:
+            return x
+        if self.blocks:
+            return k.blocks(x, self.blocks, caches, rows, start, end)
+        for layer, cache in zip(self.layers[start:end], caches[start:end], strict=True):
             mixed = k.attend(layer.project(k, x), cache, rows, layer.heads)
             x = residual(k, x, mixed, layer.out, layer.attn_post_norm)
             x = layer.mlp.add(k, x, layer.mlp_norm, layer.mlp_post_norm, self.config.activation)

@@ -36,22 +36,29 @@ class Span:
         return len(self.tail) + len(self.draft)
 
 
-@torch.inference_mode()
 def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[F32]:
     """Runs the pass, advances every table over all of its rows, and returns logits a span.
 
     A span's logits are [wants + len(draft), vocabulary]: row wants - 1 chooses what follows the tail, row wants + i
     what follows draft node i. Raises CapacityError before anything is computed.
     """
+    return tapped(decoder, cache, spans, ())[0]
+
+
+@torch.inference_mode()
+def tapped(
+    decoder: Decoder, cache: PagedCache, spans: Sequence[Span], taps: Sequence[int]
+) -> tuple[list[F32], list[Tensor]]:
+    """As `forward`, and the features of each span's rows, [span.rows, len(taps), width]: see `Decoder.tapped`."""
     ends = [span.table.length + span.rows for span in spans]
     for span, end in zip(spans, ends, strict=True):
         cache.reserve(span.table, end)
     rows, wanted = layout(spans, decoder.device)
-    logits = decoder.forward(rows, cache.layers, wanted).cpu().numpy()
+    logits, features = decoder.tapped(rows, cache.layers, wanted, taps)
     for span, end in zip(spans, ends, strict=True):
         cache.advance(span.table, end)
     cuts = np.cumsum([span.wants + len(span.draft) for span in spans])[:-1]
-    return np.split(logits, cuts)
+    return np.split(logits.cpu().numpy(), cuts), list(torch.split(features, [span.rows for span in spans]))
 
 
 def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:

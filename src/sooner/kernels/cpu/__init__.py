@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -176,14 +177,18 @@ class CpuKernels:
             )  # fmt: skip
         return out
 
-    def blocks(self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows) -> Tensor:
+    def blocks(
+        self, x: Tensor, blocks: Sequence[Block[Matrix]], caches: Sequence[LayerCache], rows: Rows,
+        start: int = 0, end: int | None = None,
+    ) -> Tensor:  # fmt: skip
         n, width = x.shape
         stack, memory = self._stack_of(blocks, width), self._memory_of(caches, blocks)
         scratch = torch.empty(n * stack.scratch)
         address = self._rows_of(rows, memory.pages, n, stack.heads)
+        part = range(len(blocks))[start:end]
         self._library.sooner_blocks(
-            self._pool, ctypes.addressof(stack.structs), len(blocks), ctypes.addressof(memory.keys),
-            ctypes.addressof(memory.values), address, _data(x, (n, width)), scratch.data_ptr(),
+            self._pool, _item(stack.structs, part.start), len(part), _item(memory.keys, part.start),
+            _item(memory.values, part.start), address, _data(x, (n, width)), scratch.data_ptr(),
         )  # fmt: skip
         return x
 
@@ -272,6 +277,11 @@ class CpuKernels:
         self._library.sooner_pack(
             self._pool, raw.data_ptr(), n, k, FORMATS.index(source.format), first, every, data.data_ptr()
         )
+
+
+def _item(array: ctypes.Array[Any], index: int) -> int:
+    """The address of one item of an array."""
+    return ctypes.addressof(array) + index * ctypes.sizeof(array._type_)
 
 
 def _data(x: Tensor, shape: tuple[int, ...]) -> int:
