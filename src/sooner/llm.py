@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from sooner.bar import watched
@@ -14,8 +15,9 @@ from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
-from sooner.engine.calibrate import costs_for, drop_costs
+from sooner.engine.calibrate import costs_for, drop_costs, with_drafters
 from sooner.engine.engine import Engine
+from sooner.engine.plan_file import PlanFile
 from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
@@ -27,6 +29,7 @@ from sooner.models.locate import find_model
 from sooner.models.structure import Structures
 from sooner.models.tokenizer import TextStream
 from sooner.outputs import Completion, Event, Output
+from sooner.plan.cost import CostTable
 from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams, Speculation
 
 T = TypeVar("T")
@@ -51,8 +54,8 @@ class LLM:
     values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
     as it is used. prefix_cache: prompts start from pages that earlier requests left. shared_history: requests may also
     draft from one another's answers, after the other drafters; leave it off where clients must not learn of each other.
-    trace: called with every round.
-    progress: called while the weights are packed, with the bytes that are done and all of them.
+    plan: a file of `sooner plan --out`: its drafters where draft is None, its costs, and what drafts were worth there.
+    trace: called with every round. progress: called while the weights are packed, with the bytes done and all of them.
     """
 
     def __init__(
@@ -71,9 +74,13 @@ class LLM:
         kv_memory: int | None = None,
         prefix_cache: bool = True,
         shared_history: bool = False,
+        plan: str | Path | None = None,
         trace: Callable[[RoundRecord], None] | None = None,
         progress: Progress | None = None,
     ) -> None:
+        planned = PlanFile.read(Path(plan)) if plan is not None else None
+        if draft is None and planned:
+            draft = planned.draft
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
         self._history = SHARED if shared_history else ""
         names += ("history",) if shared_history else ()
@@ -96,7 +103,11 @@ class LLM:
             return load_drafter(name, target)
 
         drafters = {name: drafter(name) for name in names}
-        costs = costs_for(self.decoder, drafters) if self.speculation.adaptive else None
+        if planned:
+            planned.check(self.decoder)
+            costs: CostTable | None = with_drafters(planned.table, self.decoder, drafters)
+        else:
+            costs = costs_for(self.decoder, drafters) if self.speculation.adaptive else None
         self.engine = Engine(
             self.decoder,
             {name: load_lookup(name) for name in ALWAYS_LOADED} | drafters,
@@ -108,6 +119,7 @@ class LLM:
             costs=costs,
             on_stale=lambda: drop_costs(self.decoder),
         )
+        self.engine.parts.planner.worths |= planned.worths if planned else {}
         self._ids = count()
 
     def generate(

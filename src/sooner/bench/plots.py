@@ -14,14 +14,14 @@ from sooner.errors import InputError
 
 def draw(results: Sequence[Result], folder: Path) -> list[Path]:
     """The plots of one machine's newest results; returns the files."""
-    pyplot = _pyplot()
+    pyplot = pyplot_of()
     paths = [_cost(pyplot, result, folder) for result in latest(results, "cost")]
     if speeds := latest(results, "speed"):
         paths.append(_speed(pyplot, speeds, folder / "speed.png"))
     return paths
 
 
-def _pyplot() -> Any:
+def pyplot_of() -> Any:
     try:
         import matplotlib
     except ImportError as error:
@@ -44,12 +44,12 @@ def _cost(pyplot: Any, result: Result, folder: Path) -> Path:
     axes.plot([e["rows"] for e in floor], [e["floor_ms"] for e in floor], "k--", label="floor of this machine")
     axes.set(xscale="log", yscale="log", xlabel="rows in the target pass", ylabel="ms", title=cost_title(result.data))
     axes.set_xticks([e["rows"] for e in floor], [str(e["rows"]) for e in floor])
-    axes.minorticks_off()
+    plain_ticks(axes)
     axes.grid(alpha=0.3)
     axes.legend()
     figure.supxlabel(machine_line(result.data["machine"]), fontsize="x-small")
     name = re.sub(r"[^a-z0-9]+", "-", cost_title(result.data).lower()).strip("-")
-    return _save(pyplot, figure, folder / f"cost-{name}.png")
+    return save_figure(pyplot, figure, folder / f"cost-{name}.png")
 
 
 def _speed(pyplot: Any, results: Sequence[Result], path: Path) -> Path:
@@ -71,10 +71,19 @@ def _speed(pyplot: Any, results: Sequence[Result], path: Path) -> Path:
     axes.set(ylabel="speculative over plain, tokens/s", title="Speedup by category (95% interval over prompts)")
     axes.legend(fontsize="small")
     figure.supxlabel(machine_line(results[-1].data["machine"]), fontsize="x-small")
-    return _save(pyplot, figure, path)
+    return save_figure(pyplot, figure, path)
 
 
-def _save(pyplot: Any, figure: Any, path: Path) -> Path:
+def plain_ticks(axes: Any) -> None:
+    """1, 2 and 5 of each power of ten, written out, on a logarithmic axis of values."""
+    from matplotlib.ticker import LogLocator, ScalarFormatter
+
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+
+
+def save_figure(pyplot: Any, figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150, metadata={"Software": None})
     pyplot.close(figure)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sooner.bench.statistics import F64, RESAMPLES, interval, resampled_speedups, speedup
+from sooner.draft.protocol import Drafter, Sized
 from sooner.plan.cost import LiveCosts
 from sooner.plan.replay import PLAIN, Played, Recorded, Replay, Setting, break_even
+from sooner.plan.theory import beside
 
 LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)
 ALL = "all"
@@ -22,7 +24,8 @@ COST_NOISE = 0.02  # of a ratio of pass times, measured apart in time; the table
 def judge(
     costs: LiveCosts, recorded: Sequence[Recorded], names: Sequence[str], kind: str, loads: Sequence[int], seed: int
 ) -> dict[str, Any]:
-    """Cells by category and load. speedup: decoding alone; end_to_end: with the prompts' passes."""
+    """Cells by category and load. end_to_end: with the prompts' passes. speedup: decoding alone for one in flight;
+    of several the prompts of some delay the tokens of others, so that only all of the time can be compared."""
     categories = list(dict.fromkeys(one.category for one in recorded))
     cells = []
     for load in loads:
@@ -30,7 +33,29 @@ def judge(
             mine = [one for one in recorded if category in (one.category, ALL)]
             if any(one.length > 1 for one in mine):
                 cells.append(cell(costs, mine, names, kind, load, seed) | {"category": category, "concurrency": load})
-    return {"cells": cells, "verdict": [sentence(cells, load) for load in loads]}
+    theory = [beside_replay(costs, recorded, name, kind) for name in names]
+    return {"cells": cells, "theory": theory, "verdict": [sentence(cells, load) for load in loads]}
+
+
+def beside_replay(costs: LiveCosts, recorded: Sequence[Recorded], name: str, kind: str) -> dict[str, Any]:
+    """The closed forms beside the replay, for one request in flight and the drafter's best fixed length."""
+    plain = Replay(costs, kind).play(enough(recorded, 1), PLAIN)
+    played = {k: Replay(costs, kind).play(enough(recorded, 1), Setting(name, k)) for k in LENGTHS}
+    gains = {k: speedup(pairs(plain, one)) for k, one in played.items()}
+    k = max(gains, key=lambda k: gains[k])
+    rounds, accepted = (sum(getattr(one, what) for one in played[k]) for what in ("rounds", "accepted"))
+    return beside(costs, recorded, name, k, (rounds + accepted) / rounds, gains[k]) | {"fixed": gains}
+
+
+def footprint(drafters: Mapping[str, Drafter], token_bytes: int, context: int) -> list[dict[str, Any]]:
+    """What each draft takes beside the target: bytes of weights, bytes a token, and of 16 full contexts in the memory
+    of the target's keys and values, how many are left."""
+    room, found = 16 * context * token_bytes, []
+    for name, drafter in drafters.items():
+        weights, each = (drafter.weight_bytes, drafter.token_bytes) if isinstance(drafter, Sized) else (0, 0)
+        left = max(room - weights, 0) // (context * (token_bytes + each))
+        found.append({"drafter": name, "weight_bytes": weights, "token_bytes": each, "contexts_of_16": left})
+    return found
 
 
 def cell(
@@ -40,12 +65,12 @@ def cell(
     plain = Replay(costs, kind, load).play(recorded, PLAIN)
     auto = Replay(costs, kind, load).play(recorded, Setting(tokens=None, names=tuple(names)))
     fixed = {
-        (name, k): speedup(pairs(plain, Replay(costs, kind, load).play(recorded, Setting(name, k))))
+        (name, k): speedup(pairs(plain, Replay(costs, kind, load).play(recorded, Setting(name, k)), load > 1))
         for name in names
         for k in LENGTHS
     }
     (best_name, best_k), best = max(fixed.items(), key=lambda item: item[1])
-    table = pairs(plain, auto)
+    table = pairs(plain, auto, load > 1)
     rounds, drafted, accepted = (sum(getattr(one, what) for one in auto) for what in ("rounds", "drafted", "accepted"))
     choosing = costs.choosing_seconds(kind)
     return {
@@ -93,9 +118,10 @@ def sentence(cells: Sequence[dict[str, Any]], load: int) -> str:
         return f"At {flight} leave drafting off: expect {whole['speedup']:.2f}x; {limit_of(whole)}."
     best, span = whole["best_fixed"], whole["interval"]
     between = f" ({span[0]:.2f} to {span[1]:.2f})" if span else ""
+    prompts = f" in decoding, {whole['end_to_end']:.2f}x with prompts" if load == 1 else ""
     return (
-        f"At {flight} use --draft-tokens auto: expect {whole['speedup']:.2f}x{between} in decoding, "
-        f"{whole['end_to_end']:.2f}x with prompts; the best fixed setting, {best['drafter']} with {best['tokens']}, "
+        f"At {flight} use --draft-tokens auto: expect {whole['speedup']:.2f}x{between}{prompts}; "
+        f"the best fixed setting, {best['drafter']} with {best['tokens']}, "
         f"gives {best['speedup']:.2f}x; {limit_of(whole)}."
     )
 
@@ -107,4 +133,6 @@ def limit_of(whole: dict[str, Any]) -> str:
         return "verification limits it: four rows cost more than four tokens are worth"
     if rate < need:
         return f"acceptance limits it: four tokens pay from {need:.2f} accepted on, and {rate:.2f} is"
+    if whole["speedup"] < WORTHWHILE:
+        return f"{rate:.2f} of what is drafted is accepted, but few places have a draft that pays"
     return f"four tokens pay from {need:.2f} accepted on; {rate:.2f} is"

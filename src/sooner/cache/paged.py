@@ -73,6 +73,11 @@ class PagedCache:
         self._last_name = 0
 
     @property
+    def token_bytes(self) -> int:
+        """Bytes of keys and values of one position, all layers."""
+        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers) // (self.pages * PAGE)
+
+    @property
     def free_pages(self) -> int:
         """Pages that can be had: free ones, and published ones that nobody holds."""
         return len(self._free) + len(self._idle)

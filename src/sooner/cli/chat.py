@@ -46,6 +46,7 @@ def chat(
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    plan: options.Plan = None,
 ) -> None:
     """Talk to a model. Ctrl-C stops an answer, Ctrl-D ends the conversation, /help lists commands."""
     params = SamplingParams(temperature=temperature, top_p=top_p, min_p=min_p, seed=seed, max_tokens=max_tokens)
@@ -62,6 +63,7 @@ def chat(
         device=device,
         threads=threads,
         max_context=max_context,
+        plan=plan,
         max_sequences=1,
         progress=loading,
     )

@@ -50,6 +50,7 @@ def generate(
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    plan: options.Plan = None,
     shared_history: options.SharedHistory = False,
     compare: Annotated[bool, typer.Option("--compare", help="answer plainly too and compare")] = False,
     show: Annotated[bool, typer.Option("--show", help="colour accepted, corrected and bonus tokens")] = False,
@@ -73,7 +74,7 @@ def generate(
         structured=structured(json_schema, regex, grammar),
     )
     expected = "" if prediction is None else read_text(prediction)
-    if compare and not (draft or expected or shared_history):
+    if compare and not (draft or plan or expected or shared_history):
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
     if output and (compare or show or as_json):
         raise InputError("--output writes JSON lines; leave out --compare, --show and --json")
@@ -91,6 +92,7 @@ def generate(
         device=device,
         threads=threads,
         max_context=max_context,
+        plan=plan,
         max_sequences=max_sequences,
         shared_history=shared_history,
         trace=tracer.write if tracer else None,

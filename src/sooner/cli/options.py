@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from sooner import types
 from sooner.errors import InputError
 
 Model = Annotated[str, typer.Argument(help="smollm2, a .gguf file, a Hugging Face folder, or org/name on the hub")]
+OptionalModel = Annotated[str | None, typer.Argument(help="as for sooner generate")]
 Draft = Annotated[
     str | None,
     typer.Option(
@@ -32,6 +34,9 @@ MaxContext = Annotated[
 ]
 SharedHistory = Annotated[
     bool, typer.Option("--shared-history", help="draft from other requests' answers too; not between strangers")
+]
+Plan = Annotated[
+    Path | None, typer.Option("--plan", help="start from a plan of `sooner plan --out`: its drafters, costs and worth")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
 

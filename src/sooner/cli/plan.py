@@ -11,6 +11,7 @@ import typer
 
 from sooner.cli import options
 from sooner.cli.bench import head, keep, load_model, note, whole_numbers
+from sooner.cli.what_if import explore, flags
 from sooner.errors import InputError
 from sooner.types import SamplingParams
 
@@ -19,13 +20,27 @@ if TYPE_CHECKING:
 
 
 def plan(
-    model: options.Model,
+    model: options.OptionalModel = None,
     draft: options.Draft = "suffix",
     prompts: Annotated[
         Path | None, typer.Option(help=".jsonl with prompt, messages or turns (Spec-Bench) a line [default: our own]")
     ] = None,
     per_category: Annotated[int | None, typer.Option(help="only the first N prompts of each category")] = None,
     concurrency: Annotated[str, typer.Option(help="requests in flight")] = "1,4,16",
+    plots: Annotated[Path | None, typer.Option(help="folder for plots as PNG (needs matplotlib)")] = None,
+    what_if: Annotated[
+        bool, typer.Option("--what-if", help="no model: what --alpha and --draft-cost would bring")
+    ] = False,
+    alpha: Annotated[str, typer.Option(help="acceptance rate, or one of each position; with --what-if")] = "0.7",
+    draft_cost: Annotated[float, typer.Option(help="a draft step over a plain pass; with --what-if")] = 0.0,
+    verification: Annotated[
+        str,
+        typer.Option(
+            help="passes over 1,2,3... rows over a plain one, or a file of bench cost or plan; with --what-if"
+        ),
+    ] = "1",
+    emit: Annotated[str | None, typer.Option(help="no model: flags for vllm or llama.cpp, from --measured")] = None,
+    measured: Annotated[Path | None, typer.Option(help="costs and acceptance measured there; docs/plan.md")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy")] = 0.0,
     seed: Annotated[int, typer.Option(help="of the sampling and of the intervals")] = 0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="most tokens of an answer")] = 128,
@@ -37,11 +52,20 @@ def plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure costs, answer the prompts once, and predict what drafting would bring at each load."""
+    if what_if:
+        print(explore(alpha, draft_cost, verification, whole_numbers("--concurrency", concurrency), as_json))
+        return
+    if emit:
+        print(flags(emit, measured))
+        return
+    if model is None:
+        raise InputError("plan needs a model; for example sooner plan smollm2, or use --what-if without one")
     if not draft:
         raise InputError("plan needs a draft to judge; add --draft suffix")
     from sooner.bench.trace import record
-    from sooner.bench.verdict import judge
+    from sooner.bench.verdict import footprint, judge
     from sooner.bench.workloads import load_prompts, select
+    from sooner.engine.plan_file import contents
 
     loads = whole_numbers("--concurrency", concurrency)
     if min(loads) < 1:
@@ -51,7 +75,7 @@ def plan(
     llm = load_model(model, draft=draft, weights=weights, threads=threads, max_context=max_context, max_sequences=1)
     recorded = record(llm, chosen, params, note)
     kind = "greedy" if params.greedy else "sampled"
-    costs = llm.engine.parts.planner.costs
+    parts = llm.engine.parts
     settings = {
         "model": model,
         "weights": weights,
@@ -61,29 +85,29 @@ def plan(
         "prompts": prompts.name if prompts else "ours",
         "per_category": per_category,
     }
-    result = head(llm, "plan", settings, seed) | judge(costs, recorded, draft.split(","), kind, loads, seed)
-    result |= {"costs": live_costs(llm), "worth": worth(llm)}
+    names = draft.split(",")
+    result = head(llm, "plan", settings, seed)
+    result |= judge(parts.planner.costs, recorded, names, kind, loads, seed)
+    result |= {"costs": live_costs(llm), "start": contents(llm.decoder, parts.planner, names)}
+    drafters = {name: parts.drafters[name] for name in names}
+    result["memory"] = footprint(drafters, parts.cache.token_bytes, llm.config.context)
     keep(result, out, no_save)
+    if plots:
+        from sooner.bench.plan_plots import draw_plan
+
+        for path in draw_plan(result, plots):
+            note(f"wrote {path}")
     print(json.dumps(result) if as_json else text(result))
 
 
 def live_costs(llm: LLM) -> dict[str, Any]:
-    """The table, and what live rounds made of it: milliseconds of a pass by rows."""
+    """What live rounds made of the table: milliseconds of a pass by rows."""
     costs = llm.engine.parts.planner.costs
     return {
-        "table": costs.table.as_dict(),
         "live_ms": {rows: 1e3 * costs.products(rows) for rows in costs.table.rows},
         "choosing_ms": {kind: 1e3 * level.value for kind, level in costs.choosing.items()},
         "drafters": {name: asdict(costs.drafter(name)) for name in costs.drafters},
     }
-
-
-def worth(llm: LLM) -> list[dict[str, Any]]:
-    """What was accepted in each cell, prior included."""
-    return [
-        {"drafter": name, "sampled": sampled, "cells": {key: asdict(cell) for key, cell in worth.cells.items()}}
-        for (name, sampled), worth in llm.engine.parts.planner.worths.items()
-    ]
 
 
 def text(result: dict[str, Any]) -> str:
@@ -106,4 +130,41 @@ def text(result: dict[str, Any]) -> str:
     ]
     titles = ["in flight", "category", "prompts", "plain tokens/s", "auto", "95% interval", "with prefill"]
     titles += ["best fixed", "tokens a round", "break-even of 4"]
-    return markdown(titles, rows) + "\n\n" + "\n".join(result["verdict"])
+    parts = [markdown(titles, rows), theory_text(result["theory"]), memory_text(result), "\n".join(result["verdict"])]
+    return "\n\n".join(part for part in parts if part)
+
+
+def theory_text(theory: list[dict[str, Any]]) -> str:
+    """One request in flight at each drafter's best fixed length: what one acceptance rate promises, and what came."""
+    from sooner.bench.tables import markdown
+
+    rows = [
+        [
+            f"{one['drafter']} {one['tokens']}",
+            f"{one['alpha']:.2f}",
+            f"{one['silent']:.0%}",
+            f"{one['expected_tokens']:.2f}",
+            f"{one['varying_tokens']:.2f}",
+            f"{one['measured_tokens']:.2f}",
+            f"{one['ceiling']:.2f}",
+            f"{one['speedup']:.2f}x",
+            f"{one['measured_speedup']:.2f}x",
+            f"{one['best_length']}",
+            f"{one['operations']:.2f}",
+        ]
+        for one in theory
+        if "alpha" in one
+    ]
+    titles = ["theory, 1 in flight", "alpha", "silent", "tokens a round by alpha", "by position", "replayed", "ceiling"]
+    titles += ["speedup by alpha", "replayed", "best length by alpha", "rows a token"]
+    why = "A round proposes nothing at the silent places and is as long as its weakest position lets it be, so one mean"
+    return f"{markdown(titles, rows)}\n{why} alpha promises more." if rows else ""
+
+
+def memory_text(result: dict[str, Any]) -> str:
+    heavy = [one for one in result["memory"] if one["weight_bytes"] or one["token_bytes"]]
+    return "\n".join(
+        f"{one['drafter']} takes {one['weight_bytes'] / 1e6:.0f} MB of weights and {one['token_bytes'] / 1e3:.1f} kB a "
+        f"token: of 16 full contexts {one['contexts_of_16']} fit in the same memory."
+        for one in heavy
+    )

@@ -38,6 +38,7 @@ def serve(
     device: options.Device = "cpu",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    plan: options.Plan = None,
     shared_history: options.SharedHistory = False,
 ) -> None:
     """Serve a model over HTTP: /v1/chat/completions, /v1/completions, /v1/models, /metrics."""
@@ -59,6 +60,7 @@ def serve(
         device=device,
         threads=threads,
         max_context=max_context,
+        plan=plan,
         shared_history=shared_history,
         max_sequences=max_sequences,
         kv_memory=None if kv_memory is None else kv_memory << 20,

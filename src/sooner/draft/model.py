@@ -45,12 +45,17 @@ class ModelDrafter:
 
     samples = True
 
-    def __init__(self, name: str, decoder: Decoder, vocabulary: int, cache_pages: int) -> None:
-        self.name = name
+    def __init__(self, name: str, decoder: Decoder, vocabulary: int, cache_pages: int, weight_bytes: int = 0) -> None:
+        """weight_bytes: that the draft has beside the target's."""
+        self.name, self.weight_bytes = name, weight_bytes
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._cache = decoder.new_cache(cache_pages)
         self._states: dict[int, State] = {}
+
+    @property
+    def token_bytes(self) -> int:
+        return self._cache.token_bytes
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Drafts all asks in step: one pass of the draft model for each position."""
@@ -167,7 +172,7 @@ def load_model_drafter(
     spec: str, target: Decoder, tokenizer: Tokenizer, cache_tokens: int, weights: str = "auto"
 ) -> ModelDrafter:
     """`model:self/N`, or `model:` and what `find_model` takes. The draft's tokens must mean what the target's mean."""
-    place = spec.removeprefix("model:")
+    place, added = spec.removeprefix("model:"), 0
     if place.startswith(SELF):
         decoder = target.first_layers(_layer_count(spec, place.removeprefix(SELF), len(target.layers)))
     else:
@@ -175,7 +180,8 @@ def load_model_drafter(
         check_vocabulary(spec, tokenizer, checkpoint.tokenizer)
         with naming(checkpoint.path):
             decoder = build_decoder(checkpoint.config, checkpoint.tensors, target.kernels, target.device, weights)
-    return ModelDrafter(spec, decoder, target.config.vocabulary, pages_for(cache_tokens))
+        added = decoder.nbytes
+    return ModelDrafter(spec, decoder, target.config.vocabulary, pages_for(cache_tokens), added)
 
 
 def _layer_count(spec: str, text: str, layers: int) -> int:

@@ -67,6 +67,16 @@ class Estimates(Protocol):
         ...
 
 
+@runtime_checkable
+class Sized(Protocol):
+    """What a drafter with weights or a cache of its own may tell: bytes of weights, and bytes of cache a token."""
+
+    @property
+    def weight_bytes(self) -> int: ...
+    @property
+    def token_bytes(self) -> int: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a drafter may know of the target when it is built: `package:Class` is called with this."""

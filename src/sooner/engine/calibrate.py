@@ -109,8 +109,11 @@ def measure_drafters(decoder: Decoder, drafters: Mapping[str, Drafter]) -> dict[
 
 
 def measure_drafter(decoder: Decoder, drafter: Drafter, first_key: int) -> DrafterCost:
-    """Proposals as the engine asks for them. Keys count down from first_key: the engine's own count up from 0."""
-    length = min(KEYS, decoder.config.context // 2)
+    """Proposals as the engine asks for them. Keys count down from first_key: the engine's own count up from 0.
+
+    The drafter's cache may be as small as one context, and all sequences must fit with what they grow by.
+    """
+    length = min(KEYS, decoder.config.context // (2 * CROWD))
     text = made_up(decoder, length // 4) * 4  # lookups find what repeats
     params = SamplingParams(temperature=0.0)
     asks = [
@@ -119,13 +122,15 @@ def measure_drafter(decoder: Decoder, drafter: Drafter, first_key: int) -> Draft
         )
         for i in range(CROWD)
     ]
-    first = _propose(drafter, asks[:1])
-    one = _typical([_propose(drafter, asks[:1]) for _ in range(TRIES)])
-    long = _typical([_propose(drafter, [replace(asks[0], limit=TOKENS)]) for _ in range(TRIES)])
-    _propose(drafter, asks)
-    crowd = _typical([_propose(drafter, asks) for _ in range(TRIES)])
-    for ask in asks:
-        drafter.forget(ask.key)
+    try:
+        first = _propose(drafter, asks[:1])
+        one = _typical([_propose(drafter, asks[:1]) for _ in range(TRIES)])
+        long = _typical([_propose(drafter, [replace(asks[0], limit=TOKENS)]) for _ in range(TRIES)])
+        _propose(drafter, asks)
+        crowd = _typical([_propose(drafter, asks) for _ in range(TRIES)])
+    finally:
+        for ask in asks:
+            drafter.forget(ask.key)
     return DrafterCost(
         call=one,
         step=max(long - one, 0.0) / (TOKENS - 1),
@@ -236,12 +241,18 @@ def costs_for(decoder: Decoder, drafters: Mapping[str, Drafter], store: Store | 
     table = measure(decoder, drafters) if known is None or known.noisy else known
     if known is not None and known.spread < table.spread:
         table = known
-    missing = {name: drafter for name, drafter in drafters.items() if name not in table.drafters}
-    if missing:
-        table = replace(table, drafters={**table.drafters, **measure_drafters(decoder, missing)})
+    table = with_drafters(table, decoder, drafters)
     if table != known:
         store.save(what, table)
     return table
+
+
+def with_drafters(table: CostTable, decoder: Decoder, drafters: Mapping[str, Drafter]) -> CostTable:
+    """The table, with those of `drafters` that it lacks measured now."""
+    missing = {name: drafter for name, drafter in drafters.items() if name not in table.drafters}
+    if not missing:
+        return table
+    return replace(table, drafters={**table.drafters, **measure_drafters(decoder, missing)})
 
 
 def drop_costs(decoder: Decoder, store: Store | None = None) -> None:
