@@ -50,7 +50,7 @@ def philox(key: int, c0: U64, c1: int, c2: int, c3: int) -> tuple[U64, U64, U64,
     return x0, x1, x2, x3
 
 
-def _unit(high: U64, low: U64) -> F64:
+def unit(high: U64, low: U64) -> F64:
     """52 random bits at the centres of 2^52 equal cells of (0, 1): never 0, never 1, exact in a double."""
     bits = (high << np.uint64(20)) | (low >> np.uint64(12))
     return (bits.astype(np.float64) + 0.5) * 2.0**-52
@@ -81,7 +81,7 @@ class Noise:
         """Standard Gumbel noise for `tokens` [N] at output position `position`: argmax(logits + noise) samples them."""
         a, b, c, d = philox(self.seed, tokens >> np.uint64(1), position, self.sample, Purpose.TOKEN)
         odd = (tokens & np.uint64(1)).astype(bool)
-        return -log(-log(_unit(np.where(odd, c, a), np.where(odd, d, b))))
+        return -log(-log(unit(np.where(odd, c, a), np.where(odd, d, b))))
 
     def below(self, purpose: Purpose, start: int, index: int, probability: float) -> bool:
         """True with this probability: the index-th question of its purpose in the round that starts at `start`."""
@@ -98,4 +98,4 @@ class Noise:
 
     def _uniform(self, purpose: Purpose, start: int, index: int) -> float:
         a, b, _, _ = philox(self.seed, np.array([index], np.uint64), start, self.sample, purpose)
-        return float(_unit(a, b)[0])
+        return float(unit(a, b)[0])
