@@ -37,12 +37,16 @@ static Floats random_floats(size_t n) {
 }
 
 static std::vector<uint8_t> random_matrix(int n, int k, int format) {
-  const int sizes[] = {4, 2, 2, 34, 18, 20};
-  const int group = format < Q8_0 ? 1 : 32, size = sizes[format];
+  const int sizes[] = {4, 2, 2, 34, 18, 20, 24, 40, 20}, groups[] = {1, 1, 1, 32, 32, 32, 32, 32, 16};
+  const int group = groups[format], size = sizes[format];
   std::vector<uint8_t> bytes(size_t(n * (k / group) * size));
   for (uint8_t& b : bytes) b = uint8_t(random_word() >> 24);
   for (size_t i = 0; i + size_t(size) <= bytes.size(); i += size_t(size)) {  // numbers and scales between 2^-6 and 2
     bytes[i + 1] = uint8_t((bytes[i + 1] & 0x83) | 0x30);
+    if (format >= G32Q4) {  // 17 bits of a float32
+      bytes[i] = 0, bytes[i + 3] = uint8_t((bytes[i + 3] & 0x80) | 0x3c);
+      if (format != G16Q8) bytes[i + 4] = 0, bytes[i + 7] = uint8_t((bytes[i + 7] & 0x80) | 0x3c);
+    }
     if (format == Q4_1) bytes[i + 3] = uint8_t((bytes[i + 3] & 0x83) | 0x30);
     if (format == F32) bytes[i + 3] = uint8_t((bytes[i + 3] & 0x80) | 0x3d);
     if (format == BF16) bytes[i + 1] = uint8_t((bytes[i + 1] & 0x80) | 0x3d);
@@ -113,7 +117,7 @@ static Floats everything(const char* isa) {
   sooner_use(isa);
   void* pool = sooner_pool(2);
   Floats out;
-  for (int format = F32; format <= Q4_1; ++format) products(pool, format, out);
+  for (int format = F32; format <= G16Q8; ++format) products(pool, format, out);
   attention(pool, 1, 200, out);
   attention(pool, 4, 61, out);
   attention(pool, 40, 0, out);

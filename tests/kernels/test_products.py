@@ -8,13 +8,13 @@ from torch import Tensor
 
 from sooner.errors import InputError
 from sooner.kernels.cpu import CpuKernels
-from sooner.kernels.formats import FORMATS, Stored, dequantise, store
+from sooner.kernels.formats import LAYOUTS, Stored, dequantise, store
 from sooner.kernels.interface import Activation, Norm
 from sooner.kernels.reference import TorchKernels
 from tests.support.passes import random_weight
 
 PLAIN = ("f32", "bf16", "f16")
-GROUPED = ("q8_0", "q4_0", "q4_1")
+GROUPED = ("q8_0", "q4_0", "q4_1", "g32q4", "g32q8", "g16q8")
 SHAPES = [(name, n, k) for name in PLAIN for n, k in ((1, 1), (16, 7), (17, 64), (100, 300))] + [
     (name, n, k) for name in GROUPED for n, k in ((1, 32), (33, 96), (104, 288))
 ]
@@ -105,7 +105,7 @@ def test_a_row_ignores_its_neighbours(fast: CpuKernels, name: str) -> None:
 def test_a_format_changes_memory_and_never_bits(fast: CpuKernels, name: str) -> None:
     weight = random_weight(40, 320, name)
     packed, wide = fast.pack(weight), fast.pack(store(dequantise(weight)))
-    assert packed.nbytes == -(-40 // 16) * 16 * 320 // FORMATS[name].block * FORMATS[name].block_bytes
+    assert packed.nbytes == -(-40 // 16) * 16 * 320 // LAYOUTS[name].block * LAYOUTS[name].block_bytes
     for rows in ROWS:
         x = inputs(rows, 320)
         assert torch.equal(fast.linear(x, packed), fast.linear(x, wide)), rows

@@ -17,7 +17,7 @@ import tests.parity.test_families as parity
 import tests.parity.test_formats as whole_models
 import tests.weights.test_gguf as numbers
 from sooner.kernels.cpu.library import FORMATS as KERNEL_FORMATS
-from sooner.kernels.formats import DTYPES, FORMATS
+from sooner.kernels.formats import DTYPES, FORMATS, LAYOUTS, kept_as
 from sooner.models.families import FAMILIES as SUPPORTED
 from sooner.models.pre_tokenizers import PRE_TOKENIZERS
 from sooner.models.sources import from_hugging_face
@@ -49,8 +49,8 @@ a GGUF file. In the cells:
 FORMATS_TEXT = """## Formats
 
 Each is compared with the `gguf` package's own dequantiser, bit for bit, and a whole model with transformers. What the
-C++ kernels lack they keep in the format named here, which holds the same numbers; `--weights q8` and `q4` round them
-to less. Safetensors come as F32, F16 and BF16.
+C++ kernels lack they keep in the format named here, which holds the same numbers; `--weights q8` and
+`q4` round to less. Safetensors come as F32, F16 and BF16.
 """
 TOKENIZERS_TEXT = """## Tokenizers
 
@@ -109,10 +109,11 @@ def formats() -> str:
     whole = {name for (name,) in cases(whole_models.test_the_files_numbers_are_used_as_they_are)}
 
     def row(name: str) -> list[str]:
-        kept = name if name in KERNEL_FORMATS else "q8_0" if name == "q5_0" else "f32"
-        return [name.upper(), mark(name in bits), mark(name in whole or name in DTYPES), kept.upper()]
+        kept = LAYOUTS[kept_as(name, KERNEL_FORMATS)]
+        size = f"{8 * kept.block_bytes / kept.block:g}"
+        return [name.upper(), mark(name in bits), mark(name in whole or name in DTYPES), kept.name.upper(), size]
 
-    return table(["", "numbers", "whole model", "C++ kernels keep"], map(row, FORMATS))
+    return table(["", "numbers", "whole model", "C++ kernels keep", "bits a weight there"], map(row, FORMATS))
 
 
 def tokenizers() -> str:

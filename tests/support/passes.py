@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from sooner.kernels.formats import DTYPES, FORMATS, Stored, store
+from sooner.kernels.formats import DTYPES, FORMATS, LAYOUTS, Stored, store
 from sooner.kernels.interface import PAGE, Heads, LayerCache, Norm, Rows
 
 
@@ -18,12 +18,14 @@ def random_weight(n: int, k: int, name: str, seed: int = 0) -> Stored:
     scale = k**-0.5
     if name in DTYPES:
         return store((torch.randn(n, k, generator=g) * scale).to(DTYPES[name]))
-    layout = FORMATS[name]
+    layout = LAYOUTS[name]
     blocks = torch.randint(0, 256, (n * k // layout.block, layout.block_bytes), dtype=torch.uint8, generator=g)
-    top = {"q8_0": 128, "q4_0": 8, "q4_1": 8}[name]
-    halves = 2 if name == "q4_1" else 1
+    top = 128 if layout.block_bytes > layout.block else 8
+    halves = 2 if name in ("q4_1", "g32q4", "g32q8") else 1
     scales = torch.randn(len(blocks), halves, generator=g).to(torch.float16) * scale / top
-    blocks[:, : 2 * halves] = scales.contiguous().view(torch.uint8)
+    # A float32 scale has the 17 bits of an f16 times 6 bits.
+    numbers = scales if name in FORMATS else scales.float() * torch.randint(1, 64, scales.shape, generator=g) / 32
+    blocks[:, : numbers.element_size() * halves] = numbers.contiguous().view(torch.uint8)
     return Stored(name, (n, k), blocks.view(-1))
 
 

@@ -53,15 +53,20 @@ def test_large_tensors_are_taken_in_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     whole = dequantise(stored)
     monkeypatch.setattr(formats, "_CHUNK", 5)
     assert torch.equal(dequantise(stored), whole)
+    assert torch.equal(dequantise(exactly(stored, ("g32q4",))), whole)
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in DTYPES])
 def test_a_format_without_kernels_is_kept_exactly(name: str) -> None:
-    """Q5_0 has scale and quants of Q8_0's kind; the others take float32."""
+    """Q5_0 has scale and quants of Q8_0's kind; others have formats in memory; where those are unknown, float32."""
     stored = random_quants(name, 5, 512)
-    kept = exactly(stored, ("f32", "q8_0", "q4_1"))
-    assert kept.format == {"q8_0": "q8_0", "q5_0": "q8_0", "q4_1": "q4_1"}.get(name, "f32")
-    assert torch.equal(dequantise(kept), dequantise(stored))
+    in_memory = {"q5_1": "g32q8", "q4_k": "g32q4", "q5_k": "g32q8", "q6_k": "g16q8"}
+    few, all_known = ("f32", "q8_0", "q4_1"), ("f32", "q8_0", "q4_0", "q4_1", *in_memory.values())
+    for known, expected in ((few, {}), (all_known, in_memory | {"q4_0": "q4_0"})):
+        kept = exactly(stored, known)
+        names = {"q8_0": "q8_0", "q5_0": "q8_0", "q4_1": "q4_1"} | expected
+        assert kept.format == names.get(name, "f32")
+        assert torch.equal(dequantise(kept), dequantise(stored))
     assert convert(stored, "q8").format == "q8_0"
     assert torch.equal(dequantise(convert(stored, "q8")), dequantise(stored)) or name not in ("q8_0", "q5_0")
 

@@ -39,6 +39,13 @@ FORMATS: dict[str, Format] = {
         Format("q6_k", 256, 210),  # 256 x 4 bits, 256 x 2 high bits, int8 scales of groups of 16, f16 unit of these
     )
 }
+# In memory only: what other blocks mean, to the bit. A product of two of their numbers, a scale, may need all of
+# float32's bits. g32q4 and g32q8 have a float32 scale and minimum for 32 inputs, value = scale * q + minimum; g16q8 a
+# scale for 16 inputs, value = scale * q. Quants lie as in Q4_1 and Q8_0.
+REPACKED: dict[str, Format] = {
+    f.name: f for f in (Format("g32q4", 32, 24), Format("g32q8", 32, 40), Format("g16q8", 16, 20))
+}
+LAYOUTS = FORMATS | REPACKED
 KINDS = ("auto", "f32", "f16", "bf16", "q8", "q4")  # what the user may ask the weights to be kept in
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
@@ -80,7 +87,7 @@ def dequantise(stored: Stored) -> Tensor:
     """The float32 numbers that `stored` stands for, in its shape; equal bit for bit to the `gguf` package's."""
     if stored.format in DTYPES:
         return stored.data.view(DTYPES[stored.format]).to(torch.float32).view(stored.shape)
-    layout = FORMATS[stored.format]
+    layout = LAYOUTS[stored.format]
     blocks = stored.data.view(-1, layout.block_bytes)
     values, step = torch.empty(len(blocks), layout.block), max(_CHUNK // layout.block, 1)
     for part, some in zip(torch.split(values, step), torch.split(blocks, step)):
@@ -100,8 +107,16 @@ def _nibbles(packed: Tensor) -> Tensor:
     return torch.cat([packed & 15, packed >> 4], dim=1).to(torch.float32)
 
 
+def _f32(columns: Tensor) -> Tensor:
+    return columns.contiguous().view(torch.float32)
+
+
+def _int8(columns: Tensor) -> Tensor:
+    return columns.contiguous().view(torch.int8).to(torch.float32)
+
+
 def _q8_0(blocks: Tensor) -> Tensor:
-    return _f16(blocks[:, :2]) * blocks[:, 2:].contiguous().view(torch.int8).to(torch.float32)
+    return _f16(blocks[:, :2]) * _int8(blocks[:, 2:])
 
 
 def _q4_0(blocks: Tensor) -> Tensor:
@@ -141,6 +156,26 @@ def _nibbles_of_32(packed: Tensor) -> Tensor:
     return torch.cat([runs & 15, runs >> 4], dim=2).view(-1, 8, 32)
 
 
+def _quants_q5_k(blocks: Tensor) -> Tensor:
+    """[blocks, 8, 32] uint8."""
+    high = (blocks[:, 16:48].reshape(-1, 1, 32) >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
+    return _nibbles_of_32(blocks[:, 48:]) | (high << 4)
+
+
+def _quants_q6_k(blocks: Tensor) -> Tensor:
+    """[blocks, 16, 16] uint8, 32 more than what they stand for."""
+    low = blocks[:, :128].reshape(-1, 2, 1, 64)
+    low = torch.cat([low & 15, low >> 4], dim=2).view(-1, 8, 32)
+    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
+    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 3
+    return (low | (high.view(-1, 8, 32) << 4)).view(-1, 16, 16)
+
+
+def _scales_q6_k(blocks: Tensor) -> Tensor:
+    """[blocks, 16, 1]."""
+    return (_f16(blocks[:, 208:]) * _int8(blocks[:, 192:208]))[:, :, None]
+
+
 def _q4_k(blocks: Tensor) -> Tensor:
     scales, minima = _group_scales(blocks)
     return scales * _nibbles_of_32(blocks[:, 16:]).to(torch.float32) - minima
@@ -148,18 +183,23 @@ def _q4_k(blocks: Tensor) -> Tensor:
 
 def _q5_k(blocks: Tensor) -> Tensor:
     scales, minima = _group_scales(blocks)
-    high = (blocks[:, 16:48].reshape(-1, 1, 32) >> torch.arange(8, dtype=torch.uint8)[:, None]) & 1
-    return scales * (_nibbles_of_32(blocks[:, 48:]) | (high << 4)).to(torch.float32) - minima
+    return scales * _quants_q5_k(blocks).to(torch.float32) - minima
 
 
 def _q6_k(blocks: Tensor) -> Tensor:
-    low = blocks[:, :128].reshape(-1, 2, 1, 64)
-    low = torch.cat([low & 15, low >> 4], dim=2).view(-1, 8, 32)
-    shifts = torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None]
-    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 3
-    q = (low | (high.view(-1, 8, 32) << 4)).to(torch.float32) - 32.0
-    scales = blocks[:, 192:208].contiguous().view(torch.int8).to(torch.float32)
-    return (_f16(blocks[:, 208:]) * scales)[:, :, None] * q.view(-1, 16, 16)
+    return _scales_q6_k(blocks) * (_quants_q6_k(blocks).to(torch.float32) - 32.0)
+
+
+def _g32q4(blocks: Tensor) -> Tensor:
+    return _f32(blocks[:, :4]) * _nibbles(blocks[:, 8:]) + _f32(blocks[:, 4:8])
+
+
+def _g32q8(blocks: Tensor) -> Tensor:
+    return _f32(blocks[:, :4]) * _int8(blocks[:, 8:]) + _f32(blocks[:, 4:8])
+
+
+def _g16q8(blocks: Tensor) -> Tensor:
+    return _f32(blocks[:, :4]) * _int8(blocks[:, 4:])
 
 
 _DEQUANTISERS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -171,20 +211,72 @@ _DEQUANTISERS: dict[str, Callable[[Tensor], Tensor]] = {
     "q4_k": _q4_k,
     "q5_k": _q5_k,
     "q6_k": _q6_k,
+    "g32q4": _g32q4,
+    "g32q8": _g32q8,
+    "g16q8": _g16q8,
 }
 
 
+def kept_as(name: str, known: Collection[str]) -> str:
+    """The format in `known` that holds the numbers of format `name` to the bit; float32 where no other does."""
+    repacked = _REPACKERS[name][0] if name in _REPACKERS else name
+    return next((candidate for candidate in (name, repacked) if candidate in known), "f32")
+
+
 def exactly(stored: Stored, known: Collection[str]) -> Stored:
-    """The same numbers in one of the formats in `known`, to the bit: Q5_0 fits in Q8_0, others take float32."""
-    if stored.format in known:
+    """The same numbers in one of the formats in `known`, to the bit: in `kept_as`."""
+    name = kept_as(stored.format, known)
+    if name == stored.format:
         return stored
-    return _q8_0_of_q5_0(stored) if stored.format == "q5_0" and "q8_0" in known else store(dequantise(stored))
+    if name == "f32":
+        return store(dequantise(stored))
+    layout = FORMATS[stored.format]
+    blocks = stored.data.view(-1, layout.block_bytes)
+    wide = layout.block // LAYOUTS[name].block * LAYOUTS[name].block_bytes
+    packed = torch.empty(len(blocks), wide, dtype=torch.uint8)
+    step, (_, repack) = max(_CHUNK // layout.block, 1), _REPACKERS[stored.format]
+    for part, some in zip(torch.split(packed, step), torch.split(blocks, step)):
+        part.copy_(repack(some).view(part.shape))
+    return Stored(name, stored.shape, packed.view(-1))
 
 
-def _q8_0_of_q5_0(stored: Stored) -> Stored:
-    blocks = stored.data.view(-1, FORMATS["q5_0"].block_bytes)
+def _q8_0_of_q5_0(blocks: Tensor) -> Tensor:
     q = (_five_bits(blocks[:, 2:6], blocks[:, 6:]) - 16.0).to(torch.int8)
-    return Stored("q8_0", stored.shape, torch.cat([blocks[:, :2], q.view(torch.uint8)], dim=1).view(-1))
+    return torch.cat([blocks[:, :2], q.view(torch.uint8)], dim=1)
+
+
+def _g32q8_of_q5_1(blocks: Tensor) -> Tensor:
+    scale, minimum = (_bytes(_f16(blocks[:, i : i + 2]), torch.float32) for i in (0, 2))
+    return torch.cat([scale, minimum, _five_bits(blocks[:, 4:8], blocks[:, 8:]).to(torch.uint8)], dim=1)
+
+
+def _with_scales(blocks: Tensor, quants: Tensor) -> Tensor:
+    """quants [blocks, 8, bytes] behind each group's float32 scale and minimum."""
+    scales, minima = _group_scales(blocks)
+    return torch.cat([_bytes(scales, torch.float32), _bytes(-minima, torch.float32), quants], dim=2)
+
+
+def _g32q4_of_q4_k(blocks: Tensor) -> Tensor:
+    q = _nibbles_of_32(blocks[:, 16:])
+    return _with_scales(blocks, q[:, :, :16] | (q[:, :, 16:] << 4))
+
+
+def _g32q8_of_q5_k(blocks: Tensor) -> Tensor:
+    return _with_scales(blocks, _quants_q5_k(blocks))
+
+
+def _g16q8_of_q6_k(blocks: Tensor) -> Tensor:
+    q = (_quants_q6_k(blocks).to(torch.int8) - 32).view(torch.uint8)
+    return torch.cat([_bytes(_scales_q6_k(blocks), torch.float32), q], dim=2)
+
+
+_REPACKERS: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
+    "q5_0": ("q8_0", _q8_0_of_q5_0),
+    "q5_1": ("g32q8", _g32q8_of_q5_1),
+    "q4_k": ("g32q4", _g32q4_of_q4_k),
+    "q5_k": ("g32q8", _g32q8_of_q5_k),
+    "q6_k": ("g16q8", _g16q8_of_q6_k),
+}
 
 
 def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
@@ -195,11 +287,11 @@ def convert(stored: Stored, kind: str, sensitive: bool = False) -> Stored:
     """
     if kind == "auto":
         return stored
-    wanted = {"q8": ("q8_0",), "q4": ("q8_0",) if sensitive else ("q4_1", "q4_0")}.get(kind, (kind,))
+    wanted = {"q8": ("q8_0",), "q4": ("q8_0",) if sensitive else ("q4_1", "q4_0", "q4_k")}.get(kind, (kind,))
     if stored.format in wanted:
         return stored
     if stored.format == "q5_0" and "q8_0" in wanted:
-        return _q8_0_of_q5_0(stored)
+        return exactly(stored, wanted)
     name, columns = wanted[0], stored.shape[-1]
     if columns % FORMATS[name].block:
         raise InputError(f"a matrix of shape {stored.shape} has no whole blocks of 32 inputs; use weights f32 or bf16")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from math import prod
 from typing import Any
 
 import torch
@@ -35,23 +33,7 @@ def build_decoder(
     weights: the format that matrices are kept in (`formats.KINDS`); norms and biases stay float32, and routers as they
     are. progress is called before each tensor is packed. Raises ModelError where a weight is no finite number.
     """
-    if weights == "auto":
-        _warn_of_expansion(tensors.values(), kernels)
     return _Builder(config, tensors, kernels, torch.device(device), weights, progress).decoder()
-
-
-def _warn_of_expansion(tensors: Iterable[Stored], kernels: Kernels[Any]) -> None:
-    """Tells what it costs to keep formats that the kernels lack: their numbers stay exact, in more bytes."""
-    wide = [stored for stored in tensors if stored.format not in kernels.formats and stored.format != "q5_0"]
-    if wide:
-        names = ", ".join(sorted({stored.format for stored in wide}))
-        have, need = sum(stored.nbytes for stored in wide) / 1e9, sum(4 * prod(stored.shape) for stored in wide) / 1e9
-        warnings.warn(
-            f"weights in {names} take {need:.2f} GB instead of {have:.2f}: the {kernels.name} kernels keep them in "
-            "float32 so that no number changes; --weights q8 or q4 rounds them to less",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
 
 class _Builder:

@@ -17,12 +17,11 @@ from torch import Tensor
 from sooner.errors import InputError
 from sooner.kernels.cpu import library
 from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsStruct, MatrixStruct, RowsStruct
-from sooner.kernels.formats import Stored
+from sooner.kernels.formats import LAYOUTS, Stored
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 MOST_HEAD_SIZE = 256
 MOST_CACHES = 4  # whose addresses are remembered: a target's and a few drafters'
-_GROUP = {"q8_0": 32, "q4_0": 32, "q4_1": 32}
 
 
 def unavailable() -> str | None:
@@ -296,8 +295,11 @@ def _matrix_shape(weight: Stored) -> tuple[int, int]:
     n, k = weight.shape
     if weight.format not in FORMATS:
         raise InputError(f"weight format {weight.format} has no CPU kernel; known are {', '.join(FORMATS)}")
-    if k % _GROUP.get(weight.format, 1):
-        raise InputError(f"{weight.format} needs a multiple of 32 inputs, this matrix is {n} x {k}; store it as f16")
+    group = LAYOUTS[weight.format].block
+    if k % group:
+        raise InputError(
+            f"{weight.format} needs a multiple of {group} inputs, this matrix is {n} x {k}; store it as f16"
+        )
     return n, k
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from sooner.errors import InputError, SoonerError
 
 PATH = Path(os.environ.get("SOONER_KERNELS", Path(__file__).parent / "_kernels.so"))  # set to test a sanitized build
-FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1")  # in the order of enum Format
+FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "g32q4", "g32q8", "g16q8")  # in the order of enum Format
 ACTIVATIONS = ("silu", "gelu_tanh")
 
 

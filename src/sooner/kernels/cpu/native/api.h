@@ -2,7 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-enum Format { F32, F16, BF16, Q8_0, Q4_0, Q4_1 };
+enum Format { F32, F16, BF16, Q8_0, Q4_0, Q4_1, G32Q4, G32Q8, G16Q8 };
 enum Activation { SILU, GELU_TANH };
 
 // A weight matrix [n, k], packed as [ceil(n / 16)][k][16] (see formats.h). `paired`: even blocks are the gate, odd

@@ -21,11 +21,13 @@ struct Layout {
 
 struct NoScale {};
 
+INLINE v16 load_f32(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
+
 struct WalkF32 : Layout<1, 1, 64> {
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
   static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) {
-    w[0] = load(reinterpret_cast<const float*>(p));
+    w[0] = load_f32(p);
   }
 };
 
@@ -96,6 +98,34 @@ struct WalkQ41 : Layout<32, 2, 64 + 256, 3> {
   static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 64 + 8 * i, w); }
 };
 
+// [16] float32 scales, [16] minima, nibbles as above. A scale is a product of an f16 and 6 bits: with 5 bits of quant it
+// still fits in float32, so that here too a multiply-add rounds like a product followed by a sum.
+struct WalkG32Q4 : Layout<32, 2, 128 + 256, 3> {
+  using Scale = Nibbles;
+  static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f32(p), load_f32(p + 64)); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 128 + 8 * i, w); }
+};
+
+// [16] float32 scales, [16] minima, [32][16] int8.
+struct WalkG32Q8 : Layout<32, 1, 128 + 512, 3> {
+  struct Scale {
+    v16 scale, minimum;
+  };
+  static INLINE Scale scale(const uint8_t* p) { return {load_f32(p), load_f32(p + 64)}; }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
+    w[0] = fma(s.scale, load_i8(p + 128 + 16 * i), s.minimum);
+  }
+};
+
+// [16] float32 scales, [16][16] int8.
+struct WalkG16Q8 : Layout<16, 1, 64 + 256, 2> {
+  using Scale = v16;
+  static INLINE Scale scale(const uint8_t* p) { return load_f32(p); }
+  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
+    w[0] = mul(s, load_i8(p + 64 + 16 * i));
+  }
+};
+
 // Calls body(walk) with the walk of `format`.
 template <class Body>
 INLINE void with_walk(int format, Body&& body) {
@@ -106,6 +136,9 @@ INLINE void with_walk(int format, Body&& body) {
     case Q8_0: return body(WalkQ8{});
     case Q4_0: return body(WalkQ40{});
     case Q4_1: return body(WalkQ41{});
+    case G32Q4: return body(WalkG32Q4{});
+    case G32Q8: return body(WalkG32Q8{});
+    case G16Q8: return body(WalkG16Q8{});
   }
 }
 

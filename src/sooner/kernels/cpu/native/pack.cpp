@@ -15,9 +15,10 @@ struct Source {
   }
 };
 
-// How a group of one row lies in its file: f16 scales, then quants; f32 and f16 have a single number.
+// How a group of one row lies in its file: scales, then quants; f32 and f16 have a single number.
 struct Kind {
   int group, scales, quants;  // inputs, and bytes
+  int each = 2;               // bytes of a scale
   int bytes() const { return scales + quants; }
   int groups(int k) const { return (k + group - 1) / group; }
 };
@@ -28,6 +29,9 @@ Kind kind_of(int format) {
     case Q8_0: return {32, 2, 32};
     case Q4_0: return {32, 2, 16};
     case Q4_1: return {32, 4, 16};
+    case G32Q4: return {32, 8, 16, 4};
+    case G32Q8: return {32, 8, 32, 4};
+    case G16Q8: return {16, 4, 16, 4};
     case BF16: return {2, 0, 4};
     default: return {1, 0, 2};
   }
@@ -41,15 +45,16 @@ void pack_group(const Source& source, int block, int g, int inputs, int format, 
   for (int lane = 0; lane < 16; ++lane) {
     const uint8_t* in = source.at(16 * block + lane, g, size_t(kind.bytes()));
     if (!in) continue;
-    for (int s = 0; s < kind.scales; s += 2) memcpy(out + 16 * s + 2 * lane, in + s, 2);
+    for (int s = 0; s < kind.scales; s += kind.each)
+      memcpy(out + 16 * s + kind.each * lane, in + s, size_t(kind.each));
     uint8_t* to = out + 16 * kind.scales;
     const uint8_t* quants = in + kind.scales;
     if (kind.group == 1)
       memcpy(to + lane * kind.quants, quants, size_t(kind.quants));
     else if (format == BF16)
       for (int i = 0; i < inputs; ++i) memcpy(to + 4 * lane + 2 * (1 - i), quants + 2 * i, 2);
-    else if (format == Q8_0)
-      for (int i = 0; i < 32; ++i) to[16 * i + lane] = quants[i];
+    else if (kind.quants == kind.group)
+      for (int i = 0; i < kind.group; ++i) to[16 * i + lane] = quants[i];
     else
       for (int i = 0; i < 32; i += 2)
         to[8 * i + lane] = uint8_t(nibble(quants, i) | nibble(quants, i + 1) << 4);
