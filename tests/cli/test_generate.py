@@ -113,6 +113,44 @@ def test_many_prompts_at_once_as_json_lines(tiny: Path, tmp_path: Path) -> None:
     assert all(line["finish_reason"] in ("length", "stop") and not line["error"] for line in written)
 
 
+def test_a_line_brings_settings_of_its_own(tiny: Path, tmp_path: Path) -> None:
+    lines, answers = tmp_path / "prompts.jsonl", tmp_path / "answers.jsonl"
+    rows = [
+        {"prompt": "the in", "id": "a"},
+        {"prompt": "the in", "id": "b", "max_tokens": 3, "logprobs": 1, "metadata": {"source": "x"}},
+        {"prompt": "the in", "id": "c", "temperature": 1.0, "seed": 5, "n": 2, "prediction": "the the"},
+    ]
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    done = sooner("generate", tiny, "-f", lines, "-o", answers, "-n", "6", "--draft", "ngram")
+    assert done.returncode == 0, done.stderr
+    found = {(line["id"], line["sample"]): line for line in map(json.loads, answers.read_text().splitlines())}
+    assert set(found) == {("a", 0), ("b", 0), ("c", 0), ("c", 1)}
+    assert found["b", 0]["token_ids"] == found["a", 0]["token_ids"][:3]
+    assert len(found["b", 0]["logprobs"]) == 3 and found["b", 0]["metadata"] == {"source": "x"}
+    sampled = sooner("generate", tiny, "-p", "the in", "-n", "6", "--temperature", "1", "--seed", "5", "--json")
+    assert found["c", 0]["token_ids"] == json.loads(sampled.stdout)["token_ids"] != found["c", 1]["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"prompt": "a", "temprature": 1},
+            "line 1: unknown temprature; what is no sampling option goes into",
+        ),
+        ({"prompt": "a", "top_p": 0}, "line 1: top_p is 0"),
+        ({"prompt": "a", "max_tokens": "many"}, "line 1: "),
+        ({"prompt": "a", "prediction": 3}, "prediction is 3, must be text"),
+        ({"prompt": "a", "n": 2}, "a line asks for n; write the answers to a file with --output"),
+    ],
+)
+def test_a_bad_line_is_named(tiny: Path, tmp_path: Path, row: dict[str, object], message: str) -> None:
+    lines = tmp_path / "prompts.jsonl"
+    lines.write_text(json.dumps(row))
+    done = sooner("generate", tiny, "-f", lines)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
 def test_show_colours_tokens_by_origin(tiny: Path) -> None:
     done = sooner("generate", tiny, "-p", "the the the", "--draft", "ngram", "-n", "24", "--show")
     assert done.returncode == 0, done.stderr

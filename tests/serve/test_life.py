@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -157,3 +157,20 @@ def test_signals(model: Path) -> None:
         assert running.wait(10) == 0
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health")
+
+
+@pytest.mark.slow
+def test_a_second_signal_cuts_what_is_in_flight() -> None:
+    """A real model on the slow kernels: its answer would take minutes, and the process must not."""
+    with process(Path("smollm2")) as (running, url):
+        body = {"prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            running.send_signal(signal.SIGTERM)
+            time.sleep(0.5)
+            assert running.poll() is None  # it drains
+            running.send_signal(signal.SIGTERM)
+            with suppress(httpx.TransportError):  # an event may be cut in its middle
+                assert "data: [DONE]" not in list(lines)
+        running.wait(20)

@@ -14,6 +14,7 @@ import typer
 from sooner.cli import options
 from sooner.cli.batch import write_answers
 from sooner.cli.progress import loading
+from sooner.cli.prompts import read_prompts, read_text
 from sooner.errors import InputError
 from sooner.types import RoundRecord, Rule, SamplingParams, Structured
 
@@ -78,6 +79,9 @@ def generate(
         raise InputError("--compare needs a draft to compare with; add --draft suffix")
     if output and (compare or show or as_json):
         raise InputError("--output writes JSON lines; leave out --compare, --show and --json")
+    if not output:
+        for one in prompts:
+            one.needs_no_file()
     note(f"loading {model}")
     from sooner.llm import LLM
 
@@ -101,29 +105,13 @@ def generate(
     if tracer:
         tracer.decode = lambda ids: llm.tokenizer.decode(ids, skip_special=False)
     if output:
-        write_answers(llm, [to_ids(llm, one, chat) for one in prompts], params, expected, output)
+        write_answers(llm, prompts, params, expected, chat, output)
         return
     for number, one in enumerate(prompts):
         if len(prompts) > 1 and not as_json:
-            print(("\n" if number else "") + f"--- {number + 1}/{len(prompts)}: {heading(one)}")
-        answer(llm, to_ids(llm, one, chat), params, expected, compare, show, as_json)
-
-
-def read_prompts(given: list[str], files: list[Path]) -> list[str | list[dict[str, str]]]:
-    """Texts and conversations, from options, files, or standard input when there are none."""
-    prompts: list[str | list[dict[str, str]]] = list(given)
-    for path in files:
-        text = read_text(path)
-        prompts += (
-            [parse_line(path, *line) for line in enumerate(text.splitlines(), 1) if line[1].strip()]
-            if (path.suffix == ".jsonl")
-            else [text]
-        )
-    if not prompts:
-        if sys.stdin.isatty():
-            raise InputError("no prompt; give one with -p, --file, or on standard input")
-        prompts = [sys.stdin.read()]
-    return prompts
+            print(("\n" if number else "") + f"--- {number + 1}/{len(prompts)}: {one.heading}")
+        wanted = expected if one.prediction is None else one.prediction
+        answer(llm, one.ids(llm, chat), one.params(params), wanted, compare, show, as_json)
 
 
 def structured(json_schema: Path | None, regex: str | None, grammar: Path | None) -> Structured | None:
@@ -131,40 +119,6 @@ def structured(json_schema: Path | None, regex: str | None, grammar: Path | None
         return None
     schema, rules = (None if path is None else read_text(path) for path in (json_schema, grammar))
     return Structured(json_schema=schema, regex=regex, grammar=rules)
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-
-
-def parse_line(path: Path, number: int, line: str) -> str | list[dict[str, str]]:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {number}: not JSON ({error})") from error
-    value = row.get("prompt", row.get("messages")) if isinstance(row, dict) else None
-    if not isinstance(value, str | list):
-        raise InputError(f'{path}, line {number}: needs "prompt" (text) or "messages" (a conversation)')
-    return value
-
-
-def heading(prompt: str | list[dict[str, str]]) -> str:
-    text = prompt if isinstance(prompt, str) else prompt[-1].get("content", "")
-    line = " ".join(text.split())
-    return line if len(line) <= 90 else line[:87] + "..."
-
-
-def to_ids(llm: LLM, prompt: str | list[dict[str, str]], chat: bool | None) -> list[int]:
-    if not isinstance(prompt, str):
-        return llm.chat_prompt(prompt)
-    if chat if chat is not None else llm.tokenizer.has_chat_template:
-        if not prompt.strip():
-            raise InputError("the prompt is empty; give it some text")
-        return llm.chat_prompt([{"role": "user", "content": prompt}])
-    return llm.tokenizer.encode(prompt)
 
 
 def answer(

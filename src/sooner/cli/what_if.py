@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sooner.cli.bench import note
-from sooner.cli.generate import read_text
+from sooner.cli.prompts import read_text
 from sooner.errors import InputError
 
 if TYPE_CHECKING:
