@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,9 +14,12 @@ from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Drafter
 from sooner.engine.engine import Engine
-from sooner.types import Request, SamplingParams, Speculation
+from sooner.models.structure import Structures
+from sooner.models.tokenizer import TextStream
+from sooner.types import Request, SamplingParams, Speculation, Structured
+from tests.support import smollm2
 from tests.support.drafters import SamplingDrafter
-from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
+from tests.support.engines import VOCABULARY, Answer, engine, plain, request, run, tiny_decoder
 from tests.support.structures import FORMS, structured
 
 SAMPLING: tuple[dict[str, Any], ...] = (
@@ -120,3 +125,44 @@ def test_an_answer_says_that_it_was_not_drafted() -> None:
     [done] = run(machine, [one])
     assert done.stats.drafted == 0
     assert {r.reason for r in records if r.reason != "prefill"} == {"no drafter was asked for"}
+
+
+SCHEMA: Mapping[str, object] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "count": {"type": "integer", "maximum": 99}},
+    "required": ["name", "count"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.slow
+def test_eight_at_once_on_smollm2_equal_serial_plain_decoding() -> None:
+    target, opened = smollm2.decoder(), smollm2.checkpoint()
+    vocabulary, eos = target.config.vocabulary, opened.config.eos
+    forms = Structures(opened.tokenizer, vocabulary, eos)
+    names = ("model", "suffix", "ngram", "grammar", "model", "suffix", None, "ngram")
+
+    def batch(drafting: bool) -> list[Request]:
+        requests = []
+        for i, (prompt, name) in enumerate(zip(smollm2.PROMPTS, names)):
+            form = Structured(json_schema=SCHEMA) if i in (3, 5) else None
+            settings = {name: value for name, value in SAMPLING[i % 7].items() if name != "stop_token_ids"}
+            params = SamplingParams(**settings, seed=i, max_tokens=32, structured=form)
+            structure = forms.compile(form) if form else None
+            drafter = name if drafting else None
+            requests.append(request(smollm2.chat_ids(prompt), params, drafter, 4, eos=eos, structure=structure))
+        return requests
+
+    def machine() -> Engine:
+        lookups: dict[str, Drafter] = {name: load_lookup(name) for name in ("suffix", "ngram", "grammar")}
+        model = ModelDrafter("model", target.first_layers(3), vocabulary, 256)
+        stream = lambda: TextStream(opened.tokenizer)  # noqa: E731
+        return engine(lookups | {"model": model}, target, cache_tokens=4096, detokenizer=stream)[0]
+
+    together: list[Answer] = run(machine(), batch(True))
+    alone = [run(machine(), [one])[0] for one in batch(False)]
+    assert [a.tokens for a in together] == [a.tokens for a in alone]
+    assert sum(a.stats.drafted for a in together) > 50
+    for i in (3, 5):
+        if together[i].reason == "stop":
+            assert set(json.loads(together[i].text)) == {"name", "count"}
