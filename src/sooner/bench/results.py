@@ -93,8 +93,9 @@ def _free_path(result: Mapping[str, Any], root: Path) -> Path:
 def _read(path: Path) -> Result:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        data["settings"].setdefault("kernels", "auto")  # results from before there was a choice
         result = Result(path, data)
-        _ = (result.machine, result.suite, result.date, data["settings"])
+        _ = (result.machine, result.suite, result.date)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a result of `sooner bench` ({error!r}); remove it or repair it") from error
     return result

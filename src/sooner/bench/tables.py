@@ -45,7 +45,8 @@ def cost_title(data: Mapping[str, Any]) -> str:
 def weights(settings: Mapping[str, Any]) -> str:
     """What was asked for, and what that meant where it does not say."""
     formats = "+".join(settings["formats"])
-    return formats if settings["weights"] == formats else f"{settings['weights']} ({formats})"
+    kernels = "" if settings["kernels"] == "auto" else f", {settings['kernels']} kernels"
+    return (formats if settings["weights"] == formats else f"{settings['weights']} ({formats})") + kernels
 
 
 def cost_table(data: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ def cost(
     model: options.Model,
     draft: options.Draft = None,
     weights: options.Weights = "auto",
+    kernels: options.Kernels = "auto",
     threads: options.Threads = None,
     rows: Annotated[str, typer.Option(help="rows of a target pass")] = "1,2,3,4,6,8,12,16,24,32,64",
     context: Annotated[str, typer.Option(help="keys in the cache")] = "128,1024,4096",
@@ -42,8 +43,16 @@ def cost(
     from sooner.bench.cost import Plan, measure_cost
 
     plan = Plan(whole_numbers("--rows", rows), whole_numbers("--context", context), repeats)
-    llm = load_model(model, draft=draft, weights=weights, threads=threads, max_context=plan.room, max_sequences=1)
-    settings = {"model": model, "weights": weights, "draft": draft, "rows": plan.rows, "contexts": plan.contexts}
+    machine = {"weights": weights, "kernels": kernels, "threads": threads}
+    llm = load_model(model, draft=draft, max_context=plan.room, max_sequences=1, **machine)
+    settings = {
+        "model": model,
+        "weights": weights,
+        "kernels": kernels,
+        "draft": draft,
+        "rows": plan.rows,
+        "contexts": plan.contexts,
+    }
     result = head(llm, "cost", settings, seed=0) | measure_cost(llm, plan, note)
     keep(result, out, no_save)
     if as_json:
@@ -73,6 +82,7 @@ def speed(
         str | None, typer.Option(help="measure throughput with so many requests at once instead; for example 1,4,8,16")
     ] = None,
     weights: options.Weights = "auto",
+    kernels: options.Kernels = "auto",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
     out: Out = None,
@@ -96,6 +106,7 @@ def speed(
         draft_tokens=options.draft_tokens(draft_tokens),
         verify=cast(Rule, verify),
         weights=weights,
+        kernels=kernels,
         threads=threads,
         max_context=max_context,
         max_sequences=max(levels, default=1),
@@ -103,6 +114,7 @@ def speed(
     settings = {
         "model": model,
         "weights": weights,
+        "kernels": kernels,
         "draft": draft,
         "draft_tokens": options.draft_tokens(draft_tokens),
         "verify": verify,
