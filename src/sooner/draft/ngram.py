@@ -25,14 +25,10 @@ class NgramIndex:
         self._continues: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in range(longest, shortest - 1, -1)}
 
     def extend(self, tokens: list[int]) -> None:
-        if len(tokens) == self.length:
-            return
-        for n, continues in self._continues.items():
-            start = max(self.length, n)
-            window = tokens[start - n :]
-            grams = zip(*(window[i:] for i in range(n)))
-            # The last gram has no continuation yet: the range is one shorter than the grams and leaves it out.
-            continues.update(zip(grams, range(start, len(tokens))))
+        for place in range(max(self.length, 1), len(tokens)):
+            for n, continues in self._continues.items():
+                if n <= place:
+                    continues[tuple(tokens[place - n : place])] = place
         self.length = len(tokens)
 
     def find(self, tokens: list[int]) -> tuple[int, int] | None:
