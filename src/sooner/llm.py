@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from sooner.bar import watched
 from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
+from sooner.draft.load_heads import HEADS, load_head
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.engine.calibrate import costs_for, drop_costs, with_drafters
@@ -45,7 +46,7 @@ class LLM:
 
     model: a short name (`smollm2`), a .gguf file, a Hugging Face folder, or a name on the hub: `org/name[@revision]`,
     `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "grammar",
-    "model:PATH", "model:self/N", "package.module:Class"; None decodes plainly.
+    "model:PATH", "model:self/N", "eagle:PATH", "package.module:Class"; None decodes plainly.
     draft_tokens: "auto" drafts what pays on this machine and text, which may be nothing; a number is drafted every
     round, by the first drafter. verify: "auto", "match", "rejection" or "block".
     weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
@@ -93,11 +94,13 @@ class LLM:
         with naming(checkpoint.path):
             self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
         cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
-        target = Target(self.config.vocabulary, context, self.config.eos)
+        target = Target(self.config.vocabulary, context, self.config.eos, self.config.layers, self.config.hidden)
 
         def drafter(name: str) -> Drafter:
             if name.startswith("model:"):
                 return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
+            if name.partition(":")[0] in HEADS:
+                return load_head(name, self.decoder, self.tokenizer, cache_tokens, weights)
             if name == "history" and shared_history:
                 return HistoryDrafter()
             return load_drafter(name, target)

@@ -15,16 +15,19 @@ from itertools import count
 from typing import Any, cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from sooner.draft.protocol import Ask, Drafter, Target
+from sooner.draft.protocol import Ask, Drafter, Features, Target
 from sooner.errors import InputError
 from sooner.types import Distribution, Draft, Ledger, Request, Rule, SamplingParams
 
 BATCH = 4  # sequences alive at once
 MOST = 8  # the largest limit
+PIECE = 48  # positions of a prompt that are read at once
 RULES: tuple[Rule, ...] = ("match", "rejection", "block")
 SUM_TOLERANCE = 1e-9
-TARGET = Target(vocabulary=64, context=256, eos=frozenset({0}))
+TARGET = Target(vocabulary=64, context=256, eos=frozenset({0}), layers=8, width=32)
 
 
 class ContractError(AssertionError):
@@ -77,6 +80,7 @@ class _Game:
     def play_round(self) -> None:
         while len(self.sequences) < BATCH:
             self.sequences.append(self.new_sequence())
+            self.begin(self.drafter, self.sequences[-1].key, self.sequences[-1].ledger)
         rng = self.rng
         asking = rng.sample(self.sequences, rng.randint(1, BATCH))
         asks = [self.ask(sequence) for sequence in asking]
@@ -95,11 +99,28 @@ class _Game:
         rng, key = self.rng, next(self.keys)
         most = self.target.context - MOST - 1
         length = rng.choice([1, 2, rng.randint(1, min(24, most)), rng.randint(1, most), most])
+        if isinstance(self.drafter, Features):
+            length = max(length, 2)  # a pass over the prompt comes before the first proposal
         alphabet = rng.sample(range(self.target.vocabulary), min(rng.choice([1, 2, 5, 16]), self.target.vocabulary))
         prompt = rng.choices(alphabet, k=length)
         params = SamplingParams(temperature=rng.choice([0.0, 0.8]), seed=key, max_tokens=self.target.context - length)
         request = Request(f"check-{key}", tuple(prompt), params, seed=key, seeded=True, eos=self.target.eos)
         return _Sequence(key, request, Ledger(prompt, length), alphabet)
+
+    def begin(self, drafter: Drafter, key: int, ledger: Ledger) -> None:
+        """As an engine reads a prompt, in pieces: for drafters that draft from features."""
+        if isinstance(drafter, Features):
+            known = _call(drafter, "adopt", key, ledger.tokens)
+            within = isinstance(known, int) and 0 <= known < len(ledger)
+            _require(within, "adopt tells of fewer positions than there are", drafter, None, f"{known}, {len(ledger)}")
+            for start in range(known, len(ledger) - 1, PIECE):
+                self.show(drafter, key, ledger, start, min(start + PIECE, len(ledger) - 1))
+
+    def show(self, drafter: Drafter, key: int, ledger: Ledger, start: int, end: int) -> None:
+        """Features of positions start..end-1, a function of all tokens up to each of them."""
+        if isinstance(drafter, Features):
+            states = _states(ledger.tokens[:end], len(drafter.taps), self.target.width)
+            _call(drafter, "observe", key, ledger.tokens, start, states[start:])
 
     def room(self, sequence: _Sequence) -> int:
         return self.target.context - len(sequence.ledger)
@@ -136,6 +157,8 @@ class _Game:
         """The same asks to a fresh drafter, or to the same one under fresh keys."""
         drafter = self.make()
         fresh = [replace(ask, key=next(self.keys)) for ask in asks]
+        for ask in fresh:
+            self.begin(drafter, ask.key, ask.ledger)
         drafts = self.propose(drafter, fresh)
         for ask in fresh:
             _call(drafter, "forget", ask.key)
@@ -152,8 +175,10 @@ class _Game:
         return [*tokens, rng.choice(others or range(self.target.vocabulary))]
 
     def commit(self, sequence: _Sequence, tokens: Sequence[int]) -> None:
+        start = len(sequence.ledger) - 1
         sequence.ledger.tokens += tokens
         _call(self.drafter, "commit", sequence.key, sequence.ledger)
+        self.show(self.drafter, sequence.key, sequence.ledger, start, len(sequence.ledger) - 1)
         cached, length = _call(self.drafter, "cached", sequence.key), len(sequence.ledger)
         shown = f"it holds {cached} of {length}"
         _require(
@@ -167,6 +192,16 @@ class _Game:
                 _call(self.drafter, "forget", sequence.key)
             cached = _call(self.drafter, "cached", sequence.key)
             _require(cached == 0, "cached(key) is 0 once it is forgotten", self.drafter)
+
+
+def _states(tokens: Sequence[int], taps: int, width: int) -> Tensor:
+    """Made-up hidden states [n, taps, width]: of each token, and less and less of those before it."""
+    state, states = torch.zeros(taps, width), []
+    for token in tokens:
+        random = torch.Generator().manual_seed(token)
+        state = 0.7 * state + torch.randn(taps, width, generator=random)
+        states.append(state)
+    return torch.stack(states)
 
 
 def _check_draft(drafter: Drafter, ask: Ask, draft: Draft, vocabulary: int) -> None:

@@ -189,7 +189,7 @@ def test_sound_drafters_pass(sound: Callable[[], Drafter]) -> None:
 
 def test_the_target_is_what_the_caller_says() -> None:
     told: list[Target] = []
-    target = Target(vocabulary=7, context=40, eos=frozenset({3}))
+    target = Target(vocabulary=7, context=40, eos=frozenset({3}), layers=2, width=16)
 
     def make(given: Target) -> Drafter:
         told.append(given)

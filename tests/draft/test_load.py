@@ -13,7 +13,7 @@ from sooner.draft.suffix import SuffixDrafter
 from sooner.errors import InputError
 from tests.support.drafters import RandomDrafter
 
-TARGET = Target(vocabulary=41, context=99, eos=frozenset())
+TARGET = Target(vocabulary=41, context=99, eos=frozenset(), layers=2, width=16)
 HERE = __name__
 
 

@@ -12,25 +12,25 @@ from sooner.draft.model import ModelDrafter
 from sooner.engine import step
 from sooner.engine.engine import Engine
 from sooner.models import runner
-from sooner.models.runner import F32, Span
+from sooner.models.runner import Span
 from sooner.types import SamplingParams
 from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_bad_logits_end_that_request_alone(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forward(decoder: object, cache: object, spans: Sequence[Span]) -> list[F32]:
-        rows = runner.forward(decoder, cache, spans)  # type: ignore[arg-type]
+    def tapped(decoder: object, cache: object, spans: Sequence[Span], taps: Sequence[int]) -> object:
+        rows, features = runner.tapped(decoder, cache, spans, taps)  # type: ignore[arg-type]
         for span, logits in zip(spans, rows):
             if span.table.length > 20 and span.tail[0] != 0 and len(spans) > 1:
                 poisoned.append(span)
                 logits[-1, 5] = value
-        return rows
+        return rows, features
 
     poisoned: list[Span] = []
     requests = [request([1, 2, 3]), request(range(18))]
     wanted = plain(requests[0]).tokens
-    monkeypatch.setattr(step, "forward", forward)
+    monkeypatch.setattr(step, "tapped", tapped)
     machine, _ = engine()
     good, bad = run(machine, requests)
     assert poisoned

@@ -9,7 +9,7 @@ import pytest
 from sooner.engine import step
 from sooner.errors import InputError
 from sooner.models import runner
-from sooner.models.runner import F32, Span
+from sooner.models.runner import Span
 from sooner.types import SamplingParams, Speculation
 from tests.support.drafters import ConstantDrafter, OracleDrafter
 from tests.support.engines import VOCABULARY, Answer, engine, plain, request, run, tiny_decoder
@@ -21,18 +21,18 @@ STOP, EOS = 30, 31
 def script(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Makes the target want a given answer: what follows position i of prompt + answer is the next of the answer."""
     wanted: list[int] = []
-    real = runner.forward
+    real = runner.tapped
 
-    def forward(decoder: object, cache: object, spans: Sequence[Span]) -> list[F32]:
+    def tapped(decoder: object, cache: object, spans: Sequence[Span], taps: Sequence[int]) -> object:
         starts = [span.table.length for span in spans]
-        rows = real(decoder, cache, spans)  # type: ignore[arg-type]
+        rows, features = real(decoder, cache, spans, taps)  # type: ignore[arg-type]
         for span, start, logits in zip(spans, starts, rows):
             for i in range(len(logits)):
                 position = start + len(span.tail) - 1 + i - (PROMPT - 1)
                 logits[i] = np.where(np.arange(VOCABULARY) == wanted[min(position, len(wanted) - 1)], 9.0, 0.0)
-        return rows
+        return rows, features
 
-    monkeypatch.setattr(step, "forward", forward)
+    monkeypatch.setattr(step, "tapped", tapped)
     return wanted
 
 

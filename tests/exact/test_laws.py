@@ -9,7 +9,8 @@ import torch
 
 from sooner import types
 from sooner.certify.laws import Enumerator, Experiment, TableModel, law
-from sooner.draft.model import ModelDrafter, sample_draft
+from sooner.draft.chain import sample_draft
+from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask
 from sooner.sampling.draws import RoundDraws
 from sooner.sampling.noise import Purpose

@@ -14,6 +14,7 @@ from sooner.bench.statistics import summary
 from sooner.bench.workloads import load_prompts
 from sooner.cache.paged import Table
 from sooner.draft.protocol import Ask
+from sooner.engine.calibrate import show_made_up
 from sooner.engine.judge import prefix
 from sooner.errors import InputError
 from sooner.llm import LLM
@@ -161,7 +162,10 @@ def drafter_cost(bench: Bench, name: str, context: int, length: int, repeats: in
     request = Request("bench", tuple(ledger.tokens), SamplingParams(temperature=0.0), seed=0, seeded=True)
     ask = Ask(next(bench.keys), request, ledger, length, "match")
     proposing, committing, proposed = [], [], []
+    decoder, seen = bench.llm.decoder, 0
     for token in bench.text[context : context + repeats + 1]:
+        show_made_up(drafter, decoder, ask, seen)
+        seen = len(ledger) - 1
         start = time.perf_counter()
         (draft,) = drafter.propose([ask])
         proposing.append(1e3 * (time.perf_counter() - start))

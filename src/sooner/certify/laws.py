@@ -16,7 +16,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from sooner.draft.model import sample_draft
+from sooner.draft.chain import sample_draft
 from sooner.engine.judge import judge_by_match, judge_by_ratio
 from sooner.sampling.noise import F64, U64, Noise, Purpose
 from sooner.sampling.road import F32, Road

@@ -16,7 +16,8 @@ Draft = Annotated[
     str | None,
     typer.Option(
         "--draft",
-        help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, package:Class",
+        help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, eagle:PATH, "
+        "package:Class",
     ),
 ]
 DraftTokens = Annotated[

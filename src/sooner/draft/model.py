@@ -1,8 +1,7 @@
 """A smaller model as the drafter: `model:PATH`, or `model:self/N`, the target's own first N layers.
 
 Its cache is caught up with the ledger by absolute length before it proposes, and cut back to what agrees with the
-ledger after each commit. Under `match` it draws with the target's own noise, so that both choose alike as often as the
-Gumbel coupling allows; under `rejection` and `block` it samples, and each node carries its distribution.
+ledger after each commit. How it draws, draft/chain.py says.
 """
 
 from __future__ import annotations
@@ -13,19 +12,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sooner.cache.paged import Table, pages_for
+from sooner.draft.chain import Chain
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
-from sooner.kernels.interface import Chooser
 from sooner.models.build import build_decoder
 from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.models.runner import F32, Span, forward
 from sooner.models.tokenizer import Tokenizer
-from sooner.sampling.draws import RoundDraws, Source
-from sooner.sampling.noise import Noise
-from sooner.sampling.road import NoTokenError, Road
-from sooner.types import Distribution, Draft, Ledger
+from sooner.types import Draft, Ledger
 
 SELF = "self/"
 CATCH_UP_ROWS = 512  # rows of one catch-up pass: bounds its memory
@@ -70,7 +66,7 @@ class ModelDrafter:
             logits = [rows[0] for rows in forward(self._decoder, self._cache, spans)] if spans else []
         for work in works:
             work.state.start, work.state.guesses = len(work.ask.ledger), work.tokens
-        return [Draft.chain(work.tokens, work.probs) for work in works]
+        return [work.draft for work in works]
 
     def commit(self, key: int, ledger: Ledger) -> None:
         if state := self._states.get(key):
@@ -124,48 +120,17 @@ class ModelDrafter:
         return row[: self._vocabulary] if missing <= 0 else np.pad(row, (0, missing), constant_values=-np.inf)
 
 
-class Work:
+class Work(Chain):
     """One ask while it is being drafted."""
 
     def __init__(self, ask: Ask, state: State, limit: int) -> None:
-        self.ask, self.state, self.limit = ask, state, limit
-        self.tokens: list[int] = []
-        self.probs: list[Distribution | None] = []
-        self._road = Road.of(ask.request)
-        self._noise = Noise(ask.request.seed, ask.request.sample)
+        super().__init__(ask, limit)
+        self.state = state
 
     def span(self, chunk: int) -> Span:
         start, end = self.state.table.length, len(self.ask.ledger)
         stop = min(start + chunk, end)
         return Span(self.state.table, self.ask.ledger.tokens[start:stop], wants=int(stop == end))
-
-    @property
-    def wants_more(self) -> bool:
-        """False after a token that would end the request: whatever follows it could never be used."""
-        return len(self.tokens) < self.limit and self.tokens[-1] not in self.ask.request.stop_ids
-
-    def extend(self, logits: F32, fast: Chooser | None) -> None:
-        """Draws the next token, from the same road as the target's; the draft ends where that leaves none."""
-        try:
-            token, q = self._draw(logits, self.ask.ledger.tokens + self.tokens, fast)
-        except NoTokenError:
-            self.limit = len(self.tokens)
-            return
-        self.tokens.append(token)
-        self.probs.append(q)
-
-    def _draw(self, logits: F32, prefix: Sequence[int], fast: Chooser | None) -> tuple[int, Distribution | None]:
-        if self.ask.rule == "match":
-            return self._road.choose(logits, prefix, self._noise, fast), None
-        return sample_draft(self._road, logits, prefix, len(self.tokens), self._noise)
-
-
-def sample_draft(
-    road: Road, logits: F32, prefix: Sequence[int], index: int, source: Source
-) -> tuple[int, Distribution]:
-    """The index-th token of a round's sampled chain, and the very distribution that it was drawn from."""
-    q = road.probabilities(logits, prefix)
-    return RoundDraws(source, len(prefix) - index).draft(index, q), q
 
 
 def load_model_drafter(

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from torch import Tensor
+
 from sooner.types import Draft, Ledger, Request, Rule
 
 
@@ -77,10 +79,39 @@ class Sized(Protocol):
     def token_bytes(self) -> int: ...
 
 
+@runtime_checkable
+class Features(Protocol):
+    """What a drafter may be beside `Drafter`: one that drafts from the target's hidden states.
+
+    taps: the layers whose inputs it wants to see, ascending (`Decoder.tapped`).
+    """
+
+    taps: tuple[int, ...]
+
+    def adopt(self, key: int, tokens: Sequence[int]) -> int:
+        """A sequence begins, or begins again: of how many of its first positions no features are needed.
+
+        The target then reads all others itself, whatever its own cache knows. Not called where prefixes are not shared.
+        """
+        ...
+
+    def observe(self, key: int, tokens: Sequence[int], start: int, features: Tensor) -> None:
+        """features [n, len(taps), width] of the ledger's positions start..start+n-1, without gaps from call to call.
+
+        tokens: the ledger, which is longer than start + n: the token after each of these positions is known.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a drafter may know of the target when it is built: `package:Class` is called with this."""
+    """What a drafter may know of the target when it is built: `package:Class` is called with this.
+
+    width: of its hidden states.
+    """
 
     vocabulary: int
     context: int
     eos: frozenset[int]
+    layers: int
+    width: int

@@ -61,7 +61,7 @@ class Engine:
         cache, known = decoder.new_cache(pages_for(cache_tokens)), dict(drafters or {})
         planner = Planner(LiveCosts(costs or prior(decoder)), known, on_stale)
         self.parts = Parts(decoder, cache, known, planner)
-        self.scheduler = Scheduler(cache, max_rows, max_sequences, prefix_cache)
+        self.scheduler = Scheduler(cache, max_rows, max_sequences, prefix_cache, readers=self.parts.readers)
         self.trace = trace
         self._detokenizer = detokenizer
         self._sequences: dict[str, Sequence] = {}

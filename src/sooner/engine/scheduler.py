@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sooner.cache.paged import PagedCache
-from sooner.engine.sequence import Sequence
+from sooner.draft.protocol import Features
+from sooner.engine.sequence import Sequence, switch_off
 from sooner.errors import CapacityError
 from sooner.kernels.interface import PAGE
 
@@ -44,6 +46,7 @@ class Scheduler:
     prefix_cache: bool = True
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
+    readers: Mapping[str, Features] = field(default_factory=dict)  # drafters that read the target's features
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
@@ -92,13 +95,25 @@ class Scheduler:
     def _seat(self, sequence: Sequence, budget: int) -> Turn | None:
         """A newcomer's first turn, after what the cache knows of its prefix; None when there is no room for it."""
         if self.prefix_cache and sequence.request.params.prompt_logprobs is None:
-            sequence.stats.cached_tokens += self.cache.adopt(sequence.table, sequence.ledger.tokens)
+            sequence.stats.cached_tokens += self._adopt(sequence)
         turn = Turn.of(sequence, budget)
         if self._reserve(turn):
             return turn
         sequence.stats.cached_tokens -= sequence.table.length
         self.cache.release(sequence.table)
         return None
+
+    def _adopt(self, sequence: Sequence) -> int:
+        """Takes over what the cache knows of the ledger, as far as the drafters that read features know it too."""
+        tokens = sequence.ledger.tokens
+        length = self.cache.adopt(sequence.table, tokens)
+        for name in sequence.reading(self.readers):
+            try:
+                length = min(length, self.readers[name].adopt(sequence.key, tokens))
+            except Exception as error:  # whatever a user's drafter raises must not end the text
+                switch_off(name, [sequence], error)
+        self.cache.truncate(sequence.table, length)
+        return length
 
     def _prefix_is_coming(self, sequence: Sequence) -> bool:
         """Whether the same prompt's pages are being read right now: another sample of it had better wait for them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -66,6 +66,10 @@ class Sequence:
     def prefilling(self) -> bool:
         """True until the first token, and again after a preemption: such a pass drafts nothing."""
         return self.tail > 1 or self.ledger.output_length == 0
+
+    def reading(self, readers: Container[str]) -> list[str]:
+        """Which of the request's drafters read the target's features."""
+        return [name for name in self.request.speculation.drafters if name in readers] if self.drafting else []
 
     def score_prompt(self, rows: F32) -> None:
         """rows [n, V]: the logits that predicted the next n prompt tokens; the first token has no prediction."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
+from torch import Tensor
+
 from sooner.cache.paged import PagedCache
-from sooner.draft.protocol import Ask, Drafter
+from sooner.draft.protocol import Ask, Drafter, Features
 from sooner.engine.commit import commit
 from sooner.engine.judge import judge_by_match, judge_by_ratio, rule_for
 from sooner.engine.planner import PREFILL, Planner
@@ -17,7 +19,7 @@ from sooner.engine.scheduler import Turn
 from sooner.engine.sequence import switch_off
 from sooner.errors import DrafterError
 from sooner.models.decoder import Decoder
-from sooner.models.runner import F32, Span, forward
+from sooner.models.runner import F32, Span, tapped
 from sooner.plan.policy import Grant
 from sooner.sampling.road import NumericalError
 from sooner.types import EMPTY, Draft, RoundRecord, Rule, Verdict
@@ -31,6 +33,16 @@ class Parts:
     cache: PagedCache
     drafters: Mapping[str, Drafter]
     planner: Planner
+    readers: Mapping[str, Features] = field(init=False)  # the drafters that read the target's features
+
+    def __post_init__(self) -> None:
+        readers = {name: drafter for name, drafter in self.drafters.items() if isinstance(drafter, Features)}
+        object.__setattr__(self, "readers", readers)
+
+    def taps(self, turns: Seq[Turn]) -> list[int]:
+        """The layers whose inputs are wanted of a pass."""
+        names = {name for turn in turns for name in turn.sequence.reading(self.readers)} if self.readers else ()
+        return sorted({tap for name in names for tap in self.readers[name].taps})
 
     def samples(self, grant: Grant) -> bool:
         return bool(grant.tokens) and self.drafters[grant.drafter].samples
@@ -43,12 +55,15 @@ def play_round(parts: Parts, turns: Seq[Turn]) -> None:
     rules = [rule_for(turn.sequence.request, parts.samples(grant)) for turn, grant in zip(turns, grants)]
     drafts = draft(parts, turns, grants, rules)
     marks.append(time.perf_counter())
-    rows = forward(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)])
+    taps = parts.taps(turns)
+    rows, features = tapped(parts.decoder, parts.cache, [span(turn, d) for turn, d in zip(turns, drafts)], taps)
     logits = [choosing(turn, d, all_rows) for turn, d, all_rows in zip(turns, drafts, rows)]
     marks.append(time.perf_counter())
     verdicts = [verify(parts, turn, d, rule, chosen) for turn, d, rule, chosen in zip(turns, drafts, rules, logits)]
     marks.append(time.perf_counter())
     committed = [settle(parts, turn, d, v, chosen) for turn, d, v, chosen in zip(turns, drafts, verdicts, logits)]
+    if taps:
+        show(parts, turns, verdicts, committed, taps, features)
     marks.append(time.perf_counter())
     record(turns, grants, rules, drafts, verdicts, committed, marks)
     accepted = [len(verdict.path) if verdict else 0 for verdict in verdicts]
@@ -141,6 +156,31 @@ def settle(parts: Parts, turn: Turn, proposal: Draft, verdict: Verdict | None, l
         drafter.commit(sequence.key, sequence.ledger)
         assert drafter.cached(sequence.key) <= len(sequence.ledger), f"drafter {name!r} is ahead of the ledger"
     return committed
+
+
+def show(
+    parts: Parts,
+    turns: Seq[Turn],
+    verdicts: Seq[Verdict | None],
+    committed: Seq[list[int]],
+    taps: Seq[int],
+    features: Seq[Tensor],
+) -> None:
+    """Hands the features of the rows that were kept to the drafters that read them. features: [rows, taps, width]."""
+    for turn, verdict, new, rows in zip(turns, verdicts, committed, features):
+        sequence, tokens = turn.sequence, turn.sequence.ledger.tokens
+        if not verdict and turn.completes:  # the request has ended
+            continue
+        path = verdict.path[: len(new)] if verdict else ()
+        kept = [*range(turn.take), *(turn.take + node for node in path)]
+        start = sequence.table.length - len(kept)
+        for name in sequence.reading(parts.readers):
+            drafter = parts.readers[name]
+            mine = rows[kept[: len(tokens) - 1 - start]][:, [taps.index(tap) for tap in drafter.taps]]
+            try:
+                drafter.observe(sequence.key, tokens, start, mine)
+            except Exception as error:  # whatever a user's drafter raises must not end the text
+                switch_off(name, [sequence], error)
 
 
 def record(

@@ -33,10 +33,12 @@ def build_decoder(
     weights: the format that matrices are kept in (`formats.KINDS`); norms and biases stay float32, and routers as they
     are. progress is called before each tensor is packed. Raises ModelError where a weight is no finite number.
     """
-    return _Builder(config, tensors, kernels, torch.device(device), weights, progress).decoder()
+    return Builder(config, tensors, kernels, torch.device(device), weights, progress).decoder()
 
 
-class _Builder:
+class Builder:
+    """Takes tensors by our names, checks and packs them: a whole decoder, or parts for what else is made of them."""
+
     def __init__(
         self,
         config: ModelConfig,
@@ -44,7 +46,7 @@ class _Builder:
         kernels: Kernels[Any],
         device: torch.device,
         weights: str,
-        progress: Progress | None,
+        progress: Progress | None = None,
     ) -> None:
         self._config = config
         self._tensors = tensors
@@ -57,10 +59,10 @@ class _Builder:
         self._ropes: dict[Rope | None, tuple[Tensor | None, Tensor | None]] = {None: (None, None)}
 
     def decoder(self) -> Decoder:
-        embed = self._pack("embed", sensitive=True)
-        layers = tuple(self._layer(i) for i in range(self._config.layers))
-        head = embed if self._config.tied else self._pack("head", sensitive=True)
-        return Decoder(self._config, self._kernels, embed, layers, self._norm("norm"), head, self._device)
+        embed = self.pack("embed", sensitive=True)
+        layers = tuple(self.layer(i) for i in range(self._config.layers))
+        head = embed if self._config.tied else self.pack("head", sensitive=True)
+        return Decoder(self._config, self._kernels, embed, layers, self.norm("norm"), head, self._device)
 
     def _take(self, name: str) -> Stored:
         stored = self._tensors.pop(name)
@@ -73,31 +75,31 @@ class _Builder:
     def _vector(self, name: str) -> Tensor:
         return dequantise(self._take(name)).to(self._device)
 
-    def _norm(self, name: str) -> Norm:
+    def norm(self, name: str) -> Norm:
         return Norm(self._vector(name), self._config.norm_eps)
 
     def _matrix(self, name: str, sensitive: bool = False) -> Stored:
         return exactly(convert(self._take(name), self._weights, sensitive), self._kernels.formats)
 
-    def _pack(self, name: str, sensitive: bool = False) -> Packed:
+    def pack(self, name: str, sensitive: bool = False) -> Packed:
         bias = self._vector(f"{name}_bias") if f"{name}_bias" in self._tensors else None
         packed: Packed = self._kernels.pack(self._matrix(name, sensitive), bias)
         return packed
 
-    def _layer(self, i: int) -> Layer:
+    def layer(self, i: int) -> Layer:
         at = f"layers.{i}."
         norms = {
-            name: self._norm(at + name) if name in self._config.norms else None
+            name: self.norm(at + name) if name in self._config.norms else None
             for name in ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm")
         }
-        qkv, heads = self._projections(at), self._heads(i)
-        return Layer(qkv=qkv, heads=heads, out=self._pack(at + "o"), mlp=self._feed(at), **norms)
+        qkv, heads = self.projections(at), self.heads(i)
+        return Layer(qkv=qkv, heads=heads, out=self.pack(at + "o"), mlp=self._feed(at), **norms)
 
-    def _projections(self, at: str) -> tuple[Projection, ...]:
+    def projections(self, at: str) -> tuple[Projection, ...]:
         """Query, key and value in one product where their formats agree; apart where each is normed as a whole."""
         if self._config.qk_norm == "width":
-            norms = (self._norm(at + "q_norm"), self._norm(at + "k_norm"), None)
-            return tuple(Projection(self._pack(at + name), norm) for name, norm in zip("qkv", norms))
+            norms = (self.norm(at + "q_norm"), self.norm(at + "k_norm"), None)
+            return tuple(Projection(self.pack(at + name), norm) for name, norm in zip("qkv", norms))
         parts = [(name, self._matrix(at + name)) for name in "qkv"]
         groups = [list(group) for _, group in groupby(parts, lambda part: part[1].format)]
         return tuple(Projection(self._joined(at, group)) for group in groups)
@@ -112,27 +114,27 @@ class _Builder:
     def _bias(self, name: str, outputs: int) -> Tensor:
         return self._vector(name) if name in self._tensors else torch.zeros(outputs, device=self._device)
 
-    def _heads(self, i: int) -> Heads:
+    def heads(self, i: int) -> Heads:
         c = self._config
         rope, window = c.attention[i].rope, c.attention[i].window
         if rope is not None and rope not in self._ropes:
             cos, sin = rope.tables(c.context)
             self._ropes[rope] = cos.to(self._device), sin.to(self._device)
-        norms = [self._norm(f"layers.{i}.{x}_norm") if c.qk_norm == "head" else None for x in "qk"]
+        norms = [self.norm(f"layers.{i}.{x}_norm") if c.qk_norm == "head" else None for x in "qk"]
         scale = c.head_size**-0.5 if c.attention_scale is None else c.attention_scale
         return Heads(c.heads, c.kv_heads, c.head_size, scale, *self._ropes[rope], window, c.attention_softcap, *norms)
 
     def _feed(self, at: str) -> Dense | Mixture:
         experts = self._config.experts
         if experts is None:
-            return self._dense(at)
-        dense = tuple(self._dense(f"{at}experts.{e}.") for e in range(experts.count))
+            return self.dense(at)
+        dense = tuple(self.dense(f"{at}experts.{e}.") for e in range(experts.count))
         router = self._kernels.pack(exactly(self._take(at + "router"), self._kernels.formats))
         return Mixture(router, dense, experts.used, experts.renormalise)
 
-    def _dense(self, at: str) -> Dense:
+    def dense(self, at: str) -> Dense:
         gate, up = _alike(self._matrix(at + "gate"), self._matrix(at + "up"))
-        return Dense(self._kernels.pack_gated(gate, up), self._pack(at + "down"))
+        return Dense(self._kernels.pack_gated(gate, up), self.pack(at + "down"))
 
 
 def _alike(*parts: Stored) -> list[Stored]:

@@ -43,6 +43,13 @@ class Layer:
         parts = [y if part.norm is None else k.rmsnorm(y, part.norm) for y, part in zip(parts, self.qkv)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
+    def apply(
+        self, k: Kernels[Any], x: Tensor, skip: Tensor, cache: LayerCache, rows: Rows, activation: Activation
+    ) -> Tensor:
+        """From the kernels' single operations. x [R, inputs] is read, skip [R, width] is what the results add to."""
+        skip = residual(k, skip, k.attend(self.project(k, x), cache, rows, self.heads), self.out, self.attn_post_norm)
+        return self.mlp.add(k, skip, self.mlp_norm, self.mlp_post_norm, activation)
+
     def standard(self, activation: Activation) -> Block[Any] | None:
         """This layer as a block that the kernels run in one piece; None where it is more than that."""
         norms = self.attn_post_norm, self.mlp_post_norm, *(part.norm for part in self.qkv)
@@ -97,20 +104,16 @@ class Decoder:
                 x, start = self._through(x, rows, caches, start, tap), tap
                 features[:, i] = x
             x = self._through(x, rows, caches, start, len(self.layers))
-            return _capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap), features
+            return capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap), features
 
     def _through(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache], start: int, end: int) -> Tensor:
-        """x [R, width] through layers start..end-1. What differs from a standard block is put together from the
-        kernels' single operations."""
-        k = self.kernels
+        """x [R, width] through layers start..end-1, in one call where all of them are standard blocks."""
         if start == end:
             return x
         if self.blocks:
-            return k.blocks(x, self.blocks, caches, rows, start, end)
+            return self.kernels.blocks(x, self.blocks, caches, rows, start, end)
         for layer, cache in zip(self.layers[start:end], caches[start:end], strict=True):
-            mixed = k.attend(layer.project(k, x), cache, rows, layer.heads)
-            x = residual(k, x, mixed, layer.out, layer.attn_post_norm)
-            x = layer.mlp.add(k, x, layer.mlp_norm, layer.mlp_post_norm, self.config.activation)
+            x = layer.apply(self.kernels, x, x, cache, rows, self.config.activation)
         return x
 
     def first_layers(self, count: int) -> Decoder:
@@ -128,7 +131,7 @@ class Decoder:
         return sum(matrix.nbytes for matrix in {id(matrix): matrix for matrix in matrices}.values())
 
 
-def _capped(logits: Tensor, cap: float | None) -> Tensor:
+def capped(logits: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(logits / cap), each row by itself: a vector loop's tail may round otherwise than its body, so that
     a row's bits would depend on where it lies."""
     if cap is None or not len(logits):

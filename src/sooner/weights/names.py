@@ -111,6 +111,20 @@ HF_MIXTRAL_NAMES = _hugging_face(_MIXTRAL)
 HF_FUSED_NAMES = _hugging_face(_PHI3)
 
 
+_HEAD_ENDS = {"fc": "fc.weight", "fc_bias": "fc.bias", "embed": "embed_tokens.weight"}
+
+
+def eagle_names(layer: str) -> NameMap:
+    """Of EAGLE heads, whose one layer is called `layer`: "midlayer" in the original files of EAGLE-3, else "layers.0".
+
+    input_norm norms the embedding, hidden_norm the feature. offsets: for each output its token less its own number;
+    known: for each token whether there is such an output.
+    """
+    ends = _HEAD_ENDS | {"norm": "norm.weight", "head": "lm_head.weight", "offsets": "d2t", "known": "t2d"}
+    parts = _HF_LAYER | {"input_norm": "input_layernorm", "hidden_norm": "hidden_norm"}
+    return NameMap("an EAGLE head", ends | _layers(f"{layer}.", parts, _HF_ATTENTION))
+
+
 def rename(tensors: Mapping[str, Stored], names: NameMap, shapes: Shapes) -> dict[str, Stored]:
     """The tensors that `shapes` wants, by our names. A missing, leftover or misshapen one raises ModelError."""
     groups: dict[str, list[str]] = {}

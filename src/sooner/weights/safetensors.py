@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -19,12 +19,16 @@ INDEX_BYTES = 6 << 20
 TENSORS = 1 << 15  # of a file
 
 
-def read_folder(folder: Path) -> dict[str, Stored]:
-    """All tensors by the files' own names, as maps of the files. Raises ModelError."""
-    index = _index(folder)
+def read_folder(folder: Path, single: str = SINGLE, more: Collection[str] = ()) -> dict[str, Stored]:
+    """All tensors by the files' own names, as maps of the files. Raises ModelError.
+
+    single: the file that holds all of them where there is no index. more: types that are taken beside those of weights,
+    as "i64" and "bool".
+    """
+    index = _index(folder, single)
     tensors: dict[str, Stored] = {}
-    for shard in sorted(set(index.values())) if index else [SINGLE]:
-        for name, stored in _shard(folder / shard):
+    for shard in sorted(set(index.values())) if index else [single]:
+        for name, stored in _shard(folder / shard, more):
             if name in tensors:
                 raise ModelError(f"tensor {name!r} is in {shard} and in another shard; the folder is damaged")
             tensors[name] = stored
@@ -32,9 +36,9 @@ def read_folder(folder: Path) -> dict[str, Stored]:
     return tensors
 
 
-def _index(folder: Path) -> dict[str, str]:
+def _index(folder: Path, single: str) -> dict[str, str]:
     """Tensor name -> shard; empty when the folder has one file."""
-    if (folder / SINGLE).is_file():
+    if (folder / single).is_file():
         return {}
     if not (folder / INDEX).is_file():
         raise ModelError(_nothing_to_read(folder))
@@ -56,7 +60,7 @@ def _nothing_to_read(folder: Path) -> str:
     return f"{pickles[0]} is a pickle, which can run code and is never loaded; {remedy}"
 
 
-def _shard(path: Path) -> Iterator[tuple[str, Stored]]:
+def _shard(path: Path, more: Collection[str]) -> Iterator[tuple[str, Stored]]:
     """The library checks the header and every offset in it; the tensors are mapped one by one, to be let go so."""
     header = _header(path)
     try:
@@ -69,7 +73,7 @@ def _shard(path: Path) -> Iterator[tuple[str, Stored]]:
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
                 data = map_bytes(file, 8 + len(header) + start, end - start)
-                yield name, Stored(_format(name, entry["dtype"]), tuple(entry["shape"]), data)
+                yield name, Stored(_format(name, entry["dtype"], more), tuple(entry["shape"]), data)
 
 
 def _header(path: Path) -> bytes:
@@ -86,8 +90,8 @@ def _header(path: Path) -> bytes:
     return header
 
 
-def _format(name: str, dtype: str) -> str:
-    if dtype.lower() not in DTYPES:
+def _format(name: str, dtype: str, more: Collection[str]) -> str:
+    if dtype.lower() not in (*DTYPES, *more):
         supported = ", ".join(DTYPES)
         raise ModelError(f"tensor {name!r} has the type {dtype}, which is not supported; supported: {supported}")
     return dtype.lower()
