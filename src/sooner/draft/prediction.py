@@ -45,7 +45,7 @@ class Follower:
 
     def _find(self, tokens: list[int], end: int) -> tuple[int, int]:
         """The nearest place after the longest run that ends the output, ahead rather than behind."""
-        for n in range(LONGEST, 0, -1):
+        for n in range(min(LONGEST, end), 0, -1):
             places = self._after.get(tuple(tokens[end - n : end]), [])
             if n == 1:
                 places = [place for place in places if self.place < place <= self.place + NEAR]
