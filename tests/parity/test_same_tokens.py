@@ -1,13 +1,16 @@
 """On SmolLM2 every drafter gives plain tokens: 12 prompts, 96 tokens, greedy and sampled with top-p and penalties."""
 
 import functools
+import hashlib
+from typing import Any
 
 import pytest
 
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Drafter
-from sooner.types import SamplingParams
+from sooner.engine import step
+from sooner.types import Draft, SamplingParams
 from tests.support import smollm2
 from tests.support.engines import engine, request, run
 
@@ -50,3 +53,36 @@ def test_every_drafter_in_float32(drafter: str, kind: str) -> None:
 def test_the_files_own_format_gives_the_tokens_of_float32() -> None:
     """A product uses the float32 value of a quantised weight, so the format changes memory and not results."""
     assert answers("suffix", "greedy", "auto") == answers(None, "greedy", "f32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("drafter", ["suffix", "model:self/3"])
+def test_the_logits_behind_every_token_have_plain_decodings_bits(drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four requests side by side: a row of a draft, beside rows of others, is the row that plain decoding has."""
+    plain, drafted = (rows_behind_tokens(name, monkeypatch) for name in (None, drafter))
+    assert sum(map(len, plain)) > 100
+    for alone, beside in zip(plain, drafted, strict=True):
+        assert alone == beside[: len(alone)]  # a draft may have been verified past the end of the answer
+
+
+def rows_behind_tokens(drafter: str | None, monkeypatch: pytest.MonkeyPatch) -> list[list[bytes]]:
+    """Of each request the hashes of the logits that chose its tokens, in order."""
+    rows: dict[int, list[bytes]] = {}
+    verify = step.verify
+
+    def watching(parts: Any, turn: Any, proposal: Draft, rule: Any, logits: Any) -> Any:
+        verdict = verify(parts, turn, proposal, rule, logits)
+        if verdict:
+            used = logits[: len(verdict.path) + 1]
+            rows.setdefault(turn.sequence.key, []).extend(hashlib.sha1(row.tobytes()).digest() for row in used)
+        return verdict
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "verify", watching)
+        drafters = {drafter: make(drafter, "auto")} if drafter else {}
+        machine, _ = engine(drafters, smollm2.decoder("auto", "auto"), cache_tokens=4096)
+        prompts = [smollm2.chat_ids(prompt) for prompt in smollm2.PROMPTS[:4]]
+        eos = smollm2.checkpoint().config.eos
+        params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True)
+        run(machine, [request(p, params, drafter, eos=eos) for p in prompts])
+    return [rows[key] for key in sorted(rows)]
