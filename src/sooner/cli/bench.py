@@ -143,7 +143,9 @@ def speed(
 @app.command()
 def report(
     results: Results = Path("results"),
-    update_readme: Annotated[bool, typer.Option("--update-readme", help="renew the table in README.md")] = False,
+    update_readme: Annotated[
+        bool, typer.Option("--update-readme", help="renew the table in README.md and the lab")
+    ] = False,
 ) -> None:
     """Render tables and plots from results/, and the README's table."""
     from sooner.bench import report as reports
@@ -153,7 +155,16 @@ def report(
         print(path.read_text(encoding="utf-8"))
     if update_readme:
         reports.update_readme(Path("README.md"), results)
-        note("renewed the table in README.md")
+        note(f"renewed the table in README.md, and {lab_results(results)}")
+
+
+def lab_results(root: Path) -> Path:
+    """Writes what the lab's page shows of the results."""
+    from sooner.bench.report import for_the_lab
+    from sooner.lab import results as shown
+
+    shown.RESULTS.write_text(shown.render(shown.summarise(*for_the_lab(root), root)), encoding="utf-8")
+    return shown.RESULTS
 
 
 def whole_numbers(name: str, text: str) -> tuple[int, ...]:

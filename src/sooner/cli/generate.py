@@ -224,7 +224,10 @@ class Tracer:
         self.decode: Callable[[Sequence[int]], str] = str
 
     def write(self, record: RoundRecord) -> None:
-        texts = {"draft_text": self.decode(record.draft), "committed_text": self.decode(record.committed)}
+        texts: dict[str, Any] = {}
+        for name, tokens in (("draft", record.draft), ("committed", record.committed)):
+            pieces = [self.decode([token]) for token in tokens]
+            texts |= {f"{name}_text": self.decode(tokens), f"{name}_pieces": pieces}
         self._file.write(json.dumps(asdict(record) | texts) + "\n")
         self._file.flush()
 

@@ -1,9 +1,10 @@
-"""`sooner lab`: how the method works, on the command line."""
+"""`sooner lab`: the page that shows how the method works, and its twins on the command line."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,11 +16,35 @@ from sooner.types import SamplingParams
 if TYPE_CHECKING:
     from sooner.lab.position import Drawn, Position
 
-app = typer.Typer(no_args_is_help=True, help="See the method, try it, understand it.")
+app = typer.Typer(help="See the method, try it, understand it: a web page, offline, and its twins on the command line.")
 
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 LENGTHS = (1, 2, 4, 8)
 Seed = Annotated[int, typer.Option(min=0, help="of the random draws")]
+
+
+@app.callback(invoke_without_command=True)
+def lab(
+    context: typer.Context,
+    out: Annotated[Path | None, typer.Option("--out", help="write the page into this folder instead")] = None,
+    host: Annotated[str, typer.Option(help="address to bind to")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 0,
+    open_page: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+) -> None:
+    """Without a command: serve the lab's page on this machine until Ctrl-C."""
+    if context.invoked_subcommand:
+        return
+    from sooner.lab import pages
+
+    if out:
+        pages.write(out)
+        print(f"wrote {out / 'index.html'}; any web server shows it, for example: python3 -m http.server -d {out}")
+        return
+    pages.serve(host, port, ready=print_place, open_page=open_page)
+
+
+def print_place(url: str) -> None:
+    print(f"the lab is at {url} (Ctrl-C ends it)", flush=True)
 
 
 @app.command()

@@ -1,0 +1,191 @@
+// Section 2: one round, step by step, from traces of the real engine or from a file of `--trace`.
+
+import { readTrace } from "../math/trace.js";
+import { barChart } from "../charts.js";
+import { button, choiceField, fileField, fixed, h, note, show, table } from "../ui.js";
+
+const PHASES = ["Draft", "Verify", "Commit", "Cache"];
+const MOST_CHIPS = 60; // of the prefix; the rest is counted
+const PLAY_MS = 1600;
+
+export function startRound(place, traces) {
+  const state = { traces, trace: traces[0], round: 0, phase: 0, timer: 0 };
+  const view = h("div", { id: "round-view" }), problem = h("div"), pick = h("div");
+  const buttons = {
+    back: button("Back", () => move(-1), { id: "round-back" }),
+    next: button("Next step", () => move(1), { id: "round-next", class: "main" }),
+    skip: button("Next round", () => go(Math.min(state.round + 1, last()), 0), { id: "round-skip" }),
+    end: button("Last round", () => go(last(), PHASES.length - 1), { id: "round-end" }),
+    play: button("Play", () => play(), { id: "round-play", "aria-pressed": "false" }),
+  };
+  const last = () => state.trace.rounds.length - 1;
+  const go = (round, phase) => {
+    Object.assign(state, { round, phase });
+    buttons.back.disabled = round === 0 && phase === 0;
+    buttons.next.disabled = round === last() && phase === PHASES.length - 1;
+    buttons.skip.disabled = buttons.end.disabled = round === last();
+    if (buttons.next.disabled) stop();
+    show(view, render(state));
+  };
+  const move = (by) => {
+    const step = state.round * PHASES.length + state.phase + by;
+    if (step >= 0 && step < state.trace.rounds.length * PHASES.length) go(Math.floor(step / PHASES.length), step % PHASES.length);
+  };
+  const stop = () => {
+    clearInterval(state.timer);
+    state.timer = 0;
+    buttons.play.textContent = "Play";
+    buttons.play.setAttribute("aria-pressed", "false");
+  };
+  const play = () => {
+    if (state.timer) return stop();
+    state.timer = setInterval(() => move(1), PLAY_MS);
+    buttons.play.textContent = "Pause";
+    buttons.play.setAttribute("aria-pressed", "true");
+  };
+  const choose = (trace) => { stop(); state.trace = trace; go(Math.max(trace.rounds.findIndex((one) => one.draft.length > 0), 0), 0); };
+  const choices = () => show(pick, choiceField("Recorded answer", {
+    value: state.trace.key, options: state.traces.map(({ key, title }) => [key, title]),
+    changed: (key) => choose(state.traces.find((trace) => trace.key === key)),
+  }));
+  const read = (text, name) => {
+    try {
+      const mine = readTrace(text, name);
+      state.traces = [...traces, ...mine];
+      choose(mine[0]);
+      choices();
+      show(problem, note(`Read ${name}: ${mine.length} answer${mine.length > 1 ? "s" : ""}.`));
+    } catch (error) {
+      show(problem, h("p", { class: "error", role: "alert", id: "trace-error" }, `${name}: ${error.message}`));
+    }
+  };
+  show(place,
+    h("div", { class: "panel" },
+      h("div", { class: "controls" }, pick, fileField("Your own file, from sooner generate ... --trace FILE", ".json,.jsonl", read)),
+      problem,
+      h("div", { class: "controls" }, Object.values(buttons))),
+    view);
+  choices();
+  choose(state.trace);
+  return { show: (key) => { choose(traces.find((trace) => trace.key === key)); choices(); } };
+}
+
+const visible = (text) => text.replaceAll("\n", "↵").replace(/^ /, "␣") || "∅";
+const chip = ([id, text], kind, small) =>
+  h("li", { class: `is-${kind}`, title: `token ${id}` }, visible(text), small && h("small", {}, small));
+
+/** What the ledger holds before a round. */
+function ledgerBefore({ prompt, rounds }, round) {
+  const committed = rounds.slice(0, round).flatMap((one) => one.committed.map((token, i) => [token, kindOf(one, i)]));
+  return [...prompt.map((token) => [token, "prompt"]), ...committed];
+}
+
+const kindOf = (one, i) => (i < one.accepted ? "accepted" : one.kind);
+
+function render({ trace, round, phase }) {
+  const one = trace.rounds[round], before = ledgerBefore(trace, round);
+  return [
+    h("p", { class: "result", role: "status" }, h("strong", {}, `Round ${round + 1} of ${trace.rounds.length}: ${PHASES[phase].toLowerCase()}. `), tell(trace, one, phase, before)),
+    h("ol", { class: "phases", "aria-label": "Steps of a round" }, PHASES.map((name, i) => h("li", { "aria-current": i === phase && "step" }, name))),
+    h("h3", {}, "The answer"),
+    answer(one, before, phase),
+    phase === 1 && rowsTable(trace, one, before),
+    phase === 1 && one.laws && lawCharts(trace, one, before),
+    phase === 3 && cacheTable(one, before),
+    h("h3", {}, "So far"),
+    counts(trace, round, phase),
+  ];
+}
+
+/** Tokens as chips: the prefix, then the draft or what became of it. */
+function answer(one, before, phase) {
+  const shown = before.slice(-MOST_CHIPS), hidden = before.length - shown.length;
+  const drafted = one.draft.map((token, i) => chip(token, phase < 2 ? "draft" : i < one.accepted ? "accepted" : "dropped"));
+  const after = phase < 2 || one.committed.length <= one.accepted ? [] : [chip(one.committed.at(-1), one.kind, one.kind)];
+  const kept = drafted.slice(0, one.accepted), gone = drafted.slice(one.accepted);
+  return h("div", { class: "answer", tabindex: "0", role: "region", "aria-label": "Tokens of the answer" },
+    h("ul", { class: "tokens" }, hidden > 0 && h("li", { class: "is-prompt" }, `${hidden} tokens before`),
+      shown.map(([token, kind]) => chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain")), kept, after, gone));
+}
+
+function tell(trace, one, phase, before) {
+  const k = one.draft.length, last = visible(before.at(-1)?.[0]?.[1] ?? "");
+  if (phase === 0) {
+    return k === 0 ? "Nothing is drafted, as always in the pass that reads the prompt, or where nothing seems worth it: the target decodes one token."
+      : `The draft (${one.drafter}) proposes ${k} token${k > 1 ? "s" : ""} after ${last}. Nothing is decided yet.`;
+  }
+  if (phase === 1) {
+    return `One pass of the target reads the last token and the draft: ${k + 1} row${k ? "s" : ""}. Each row has read everything before it, and nothing after.`;
+  }
+  if (phase === 2) return committing(one);
+  const cached = before.length + one.accepted;
+  return `The cache keeps ${cached} of ${before.length + k} positions: it is cut to the length that agrees with the ledger, which now has ${before.length + one.committed.length}.`;
+}
+
+function committing(one) {
+  const k = one.draft.length, a = one.accepted, last = visible(one.committed.at(-1)[1]);
+  if (one.committed.length === a) return `${a} accepted, and the answer ends with ${last}: the rest of the round is dropped, and there is no bonus.`;
+  if (one.kind === "bonus") return k ? `All ${k} are accepted, and the last row gives a bonus: ${last}.` : `The row gives ${last}.`;
+  return `${a} accepted. ${visible(one.draft[a][1])} is rejected, and the target's own token ${last} is committed instead: a correction.${k - a > 1 ? " What was drafted after it is dropped unseen." : ""}`;
+}
+
+function rowsTable(trace, one, before) {
+  const start = before.length;
+  const rows = Array.from({ length: one.draft.length + 1 }, (_, i) => {
+    const reads = visible(i === 0 ? before.at(-1)?.[0]?.[1] ?? "" : one.draft[i - 1][1]);
+    const checks = i < one.draft.length ? visible(one.draft[i][1]) : "nothing: it gives the bonus";
+    return [`${start - 1 + i}`, reads, checks, ...looked(trace, one, i)];
+  });
+  const sampled = one.laws && one.rule !== "match";
+  return table("Rows of the pass", ["row", "has read up to", "checks", sampled ? "p and q of it" : "target's choice", "verdict"], rows, { class: "text wide", id: "rows-table" });
+}
+
+function looked(trace, one, i) {
+  const a = one.accepted;
+  if (i > a) return ["computed, never looked at", `its prefix holds ${visible(one.draft[a][1])}, which was rejected`];
+  if (i >= one.committed.length) return ["not needed", "the answer has ended"];
+  const chosen = visible(one.committed[i][1]), top = one.top?.[i];
+  const odds = top ? ` (${top.map(([text, p]) => `${visible(text)} ${fixed(p, 2)}`).join(", ")})` : "";
+  const ratio = one.laws && one.rule !== "match" && i < one.draft.length;
+  const choice = ratio ? ratioText(one, i) : `${chosen}${odds}`;
+  return [choice, i < a ? "accepted" : i < one.draft.length ? `rejected; correction ${chosen}` : `bonus ${chosen}`];
+}
+
+function ratioText(one, i) {
+  const token = one.draft[i][0], { p, q } = one.laws[i];
+  return `p ${fixed(p[token], 2)}, q ${fixed(q[token], 2)}: accept with ${fixed(Math.min(1, p[token] / q[token]), 2)}`;
+}
+
+/** p and q at each row that was looked at; of the word models alone, whose distributions fit on a page. */
+function lawCharts(trace, one, before) {
+  const lasts = [before.at(-1)[0], ...one.committed];
+  return h("div", { class: "figures" }, one.laws.map(({ p, q }, i) => {
+    const drafted = i < one.draft.length;
+    const series = [{ name: "target p", tone: "target", values: p.slice(1) }];
+    if (drafted && one.rule !== "match") series.push({ name: "draft q", tone: "draft", values: q.slice(1) });
+    return barChart({ title: `After ${visible(lasts[i][1])}`, groups: trace.words.slice(1).map((word) => word.trim()), label: "next word",
+      y: { min: 0, max: 1, label: "probability" }, series, digits: 2, half: true });
+  }));
+}
+
+function cacheTable(one, before) {
+  const a = one.accepted, from = Math.max(before.length - 3, 0);
+  const kept = before.slice(from).map(([token], i) => [`${from + i}`, visible(token[1]), "kept"]);
+  const drafted = one.draft.map((token, i) => [`${before.length + i}`, visible(token[1]), i < a ? "kept: accepted" : "dropped: not part of the answer"]);
+  const due = one.committed.length > a
+    ? [[`${before.length + a}`, visible(one.committed.at(-1)[1]), `not computed yet: the next pass reads this ${one.kind}`]] : [];
+  return table("Keys and values in the cache, by position", ["position", "token", "keys and values"], [...kept, ...drafted, ...due], { class: "text", id: "cache-table" });
+}
+
+function counts(trace, round, phase) {
+  const past = trace.rounds.slice(0, round + (phase >= 2 ? 1 : 0));
+  const total = (count) => past.reduce((sum, one) => sum + count(one), 0);
+  const committed = total((one) => one.committed.length), drafted = total((one) => one.draft.length), accepted = total((one) => one.accepted);
+  const stat = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
+  const text = past.flatMap((one) => one.committed.map(([, piece]) => piece)).join("");
+  return [
+    h("dl", { class: "stats" }, stat("target passes", `${past.length}`), stat("tokens", `${committed}`),
+      stat("tokens a round", past.length ? fixed(committed / past.length, 2) : "none"), stat("accepted / drafted", `${accepted} / ${drafted}`)),
+    h("p", { id: "trace-text", "data-tokens": past.flatMap((one) => one.committed.map(([id]) => id)).join(",") }, text && h("q", {}, text)),
+  ];
+}

@@ -1,0 +1,56 @@
+"""What the page holds is what the package says today; lab-tests/ looks at the page itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sooner.bench.report import for_the_lab
+from sooner.lab import record, results
+from sooner.lab.pages import PAGE
+from sooner.types import SamplingParams
+
+
+def test_the_page_shows_results_as_they_are() -> None:
+    fresh = results.render(results.summarise(*for_the_lab(Path("results")), Path("results")))
+    shown = results.RESULTS.read_text(encoding="utf-8")
+    assert shown == fresh, "the lab's results are old; run `sooner bench report --update-readme`"
+
+
+def test_the_page_has_the_matrices_of_the_package() -> None:
+    assert (PAGE / "data" / "pairs.json").read_text(encoding="utf-8") == record.render(record.pairs())
+
+
+def test_word_models_play_the_classic_example() -> None:
+    trace = record.words(record.GREEDY_WORDS, "match")
+    texts = [([piece[1] for piece in one["draft"]], one["accepted"], one["kind"]) for one in trace["rounds"]]
+    assert texts[1] == ([" like", " green", " tea"], 1, "correction")
+    assert [piece[1] for one in trace["rounds"] for piece in one["committed"]] == [
+        "I", " like", " black", " tea", ".", "<end>"
+    ]  # fmt: skip
+    assert trace["finish"] == "stop"
+    shown = {one["key"]: one for one in json.loads((PAGE / "data" / "traces.json").read_text(encoding="utf-8"))}
+    assert shown["words-greedy"]["rounds"] == trace["rounds"]
+    sampled = record.words(SamplingParams(temperature=1.0, seed=record.SEED), "rejection")
+    assert shown["words-sampled"]["rounds"] == sampled["rounds"]
+
+
+@pytest.mark.slow
+def test_traces_are_what_the_engine_says_today() -> None:
+    shown = (PAGE / "data" / "traces.json").read_text(encoding="utf-8")
+    assert shown == record.render(record.record()), "run `python -m sooner.lab.record`"
+
+
+def test_the_page_is_small_and_asks_nobody_else() -> None:
+    files = [path for path in PAGE.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 1_500_000
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        found = [url for url in re.findall(r"https?://[^\s\"'<>]*", text) if not url.startswith("http://www.w3.org/")]
+        assert not found, f"{path.name} names {found}"
+        assert "style=" not in text or path.suffix == ".css", (
+            f"{path.name} has an inline style, which the policy forbids"
+        )
