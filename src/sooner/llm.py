@@ -48,7 +48,8 @@ class LLM:
     `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "grammar",
     "model:PATH", "model:self/N", "eagle:PATH", "package.module:Class"; None decodes plainly.
     draft_tokens: "auto" drafts what pays on this machine and text, which may be nothing; a number is drafted every
-    round, by the first drafter. verify: "auto", "match", "rejection" or "block".
+    round, by the first drafter. draft_branches: with a number of draft_tokens, how many of them may be alternatives at
+    one place; above 1 drafts are trees. verify: "auto", "match", "rejection" or "block".
     weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
     or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
     at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
@@ -65,6 +66,7 @@ class LLM:
         *,
         draft: str | Sequence[str] | None = None,
         draft_tokens: DraftTokens = "auto",
+        draft_branches: int = 1,
         verify: Rule = "auto",
         weights: str = "auto",
         kernels: str = "auto",
@@ -85,7 +87,7 @@ class LLM:
         names = tuple(draft.split(",")) if isinstance(draft, str) else tuple(draft or ())
         self._history = SHARED if shared_history else ""
         names += ("history",) if shared_history else ()
-        self.speculation = Speculation(names, draft_tokens, verify)
+        self.speculation = Speculation(names, draft_tokens, verify, draft_branches)
         checkpoint = open_checkpoint(find_model(model))
         context = _context(max_context, checkpoint.config.context)
         backend = make_kernels(device, weights, threads, kernels)

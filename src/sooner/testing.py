@@ -127,7 +127,8 @@ class _Game:
 
     def ask(self, sequence: _Sequence) -> Ask:
         limit, rule = self.rng.randint(1, MOST), self.rng.choice(RULES)
-        return Ask(sequence.key, sequence.request, sequence.ledger, limit, rule)
+        branches = self.rng.choice([1, 1, 2, MOST]) if rule != "block" else 1
+        return Ask(sequence.key, sequence.request, sequence.ledger, limit, rule, branches=branches)
 
     def propose(self, drafter: Drafter, asks: Sequence[Ask]) -> list[Draft]:
         before = [list(ask.ledger.tokens) for ask in asks]
@@ -211,6 +212,7 @@ def _check_draft(drafter: Drafter, ask: Ask, draft: Draft, vocabulary: int) -> N
     _require(len(draft) <= ask.limit, "never more tokens than the limit", drafter, ask, shown)
     inside = all(isinstance(token, int) and 0 <= token < vocabulary for token in draft.tokens)
     _require(inside, f"tokens are ints from 0 to {vocabulary - 1}", drafter, ask, shown)
+    _require(draft.branches <= ask.branches, "never more children of one token than branches", drafter, ask, shown)
     siblings = set(zip(draft.parents, draft.tokens))
     _require(len(siblings) == len(draft), "children of one node differ", drafter, ask, f"{shown}, {draft.parents}")
     for token, q in zip(draft.tokens, draft.probs):
@@ -249,4 +251,4 @@ def _require(kept: bool, rule: str, drafter: Drafter, ask: Ask | None = None, sh
 def _example(ask: Ask) -> str:
     tokens = ask.ledger.tokens
     tail = f"{tokens}" if len(tokens) <= 32 else f"[... {', '.join(map(str, tokens[-32:]))}]"
-    return f"limit {ask.limit}, rule {ask.rule!r}, ledger of {len(tokens)}: {tail}"
+    return f"limit {ask.limit}, branches {ask.branches}, rule {ask.rule!r}, ledger of {len(tokens)}: {tail}"

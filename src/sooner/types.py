@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sooner.errors import InputError
+from sooner.params import SamplingParams as SamplingParams
+from sooner.params import Structure as Structure
+from sooner.params import Structured as Structured
+from sooner.params import check_range, require
 
 Distribution = NDArray[np.float64]  # [vocabulary], sums to 1
 
@@ -20,159 +23,8 @@ Kind = Literal["correction", "bonus"]
 Rule = Literal["auto", "match", "rejection", "block"]
 DraftTokens = int | Literal["auto"]
 LONGEST_DRAFT = 16  # that "auto" ever asks for
+MOST_BRANCHES = 16
 RULES: tuple[Rule, ...] = ("auto", "match", "rejection", "block")
-
-
-@dataclass(frozen=True, slots=True)
-class Structured:
-    """The form that an answer must have: exactly one of these.
-
-    json_schema: a JSON schema, as text or as a mapping; its "x-guidance" may set llguidance's options, for instance
-    {"whitespace_flexible": false}. json_object: any JSON object. regex: what the whole answer matches. grammar: in
-    Lark's or llama.cpp's (GBNF) notation.
-    """
-
-    json_schema: str | Mapping[str, Any] | None = None
-    json_object: bool = False
-    regex: str | None = None
-    grammar: str | None = None
-
-    def __post_init__(self) -> None:
-        given = [f.name for f in fields(self) if getattr(self, f.name) not in (None, False)]
-        if len(given) != 1:
-            raise InputError(f"structured output has {given or 'nothing'}, must have one; known are {_names(self)}")
-
-    @property
-    def source(self) -> tuple[str, str]:
-        """What it is written in, "json_schema", "regex" or "grammar", and the text."""
-        if self.regex is not None:
-            return "regex", self.regex
-        if self.grammar is not None:
-            return "grammar", self.grammar
-        schema = {"type": "object"} if self.json_schema is None else self.json_schema
-        return "json_schema", schema if isinstance(schema, str) else json.dumps(schema)
-
-
-class Structure(Protocol):
-    """A compiled `Structured` for one vocabulary. Both answers are functions of the output so far alone."""
-
-    def allowed(self, output: Sequence[int]) -> NDArray[np.bool_] | None:
-        """Which tokens [vocabulary] may come next; None after a token that was not allowed, or that ended the answer.
-
-        Only rows of a draft that will be rejected can be there.
-        """
-        ...
-
-    def forced(self, output: Sequence[int]) -> list[int]:
-        """Tokens that spell what has to come next; empty where there is a choice."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How tokens are chosen and when a request ends. Names and meanings follow vLLM's SamplingParams.
-
-    temperature 0 is greedy. top_k 0 and -1, top_p 1 and min_p 0 are off. max_tokens None means "up to the context
-    limit". seed None draws a fresh one for each request. stop strings end the text before them; token ids, counts and
-    logprobs end with the token that completes them.
-    """
-
-    n: int = 1
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    bad_words: tuple[str, ...] = ()
-    min_tokens: int = 0
-    max_tokens: int | None = 256
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop_str_in_output: bool = False
-    ignore_eos: bool = False
-    seed: int | None = None
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    structured: Structured | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("stop", "bad_words"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids))
-        for name, low, high, remedy in _LIMITS:
-            _check_range(name, getattr(self, name), low, high, remedy)
-        _require(self.top_p > 0, "top_p", self.top_p, "above 0 and at most 1", "use 1 to switch it off")
-        _require(self.repetition_penalty > 0, "repetition_penalty", self.repetition_penalty, "above 0", "1 is neutral")
-        _require(all(self.stop), "stop", self.stop, "non-empty strings", "drop the empty string")
-        _require(all(self.bad_words), "bad_words", self.bad_words, "non-empty strings", "drop the empty string")
-        for token, bias in self.logit_bias.items():
-            _require(token >= 0, "logit_bias token id", token, "at least 0", "use ids of the target's vocabulary")
-            _check_range("logit_bias", bias, -100.0, 100.0, "OpenAI's range")
-        if self.structured and self.ignore_eos:
-            raise InputError("ignore_eos does not go with structured output, which ends with an end token; drop it")
-        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise InputError(f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}; lower one of them")
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SamplingParams:
-        """Unknown keys raise and are named, with the known ones. `structured` may be a mapping too."""
-        _check_names("sampling option", values, cls)
-        structured = values.get("structured")
-        if isinstance(structured, Mapping):
-            _check_names("option of structured output", structured, Structured)
-            return cls(**{**values, "structured": Structured(**structured)})
-        return cls(**values)
-
-
-def _names(nouns: Any) -> str:
-    return ", ".join(f.name for f in fields(nouns))
-
-
-def _check_names(what: str, values: Mapping[str, Any], nouns: Any) -> None:
-    if unknown := sorted(set(values) - {f.name for f in fields(nouns)}):
-        raise InputError(f"unknown {what} {', '.join(unknown)}; known are {_names(nouns)}")
-
-
-_INF = math.inf
-_LIMITS: tuple[tuple[str, float, float, str], ...] = (
-    ("n", 1, 4096, "ask for fewer samples"),
-    ("temperature", 0.0, 100.0, "use 0 for greedy"),
-    ("top_k", -1, _INF, "use 0 to switch it off"),
-    ("top_p", 0.0, 1.0, "use 1 to switch it off"),
-    ("min_p", 0.0, 1.0, "use 0 to switch it off"),
-    ("repetition_penalty", 0.0, 100.0, "1 is neutral"),
-    ("presence_penalty", -100.0, 100.0, "0 is neutral"),
-    ("frequency_penalty", -100.0, 100.0, "0 is neutral"),
-    ("min_tokens", 0, _INF, "use 0 to switch it off"),
-    ("max_tokens", 0, _INF, "leave it out for the context limit"),
-    ("seed", 0, 2**64 - 1, "use an unsigned 64-bit number"),
-    ("logprobs", 0, 20, "OpenAI's limit; leave it out for none"),
-    ("prompt_logprobs", 0, 20, "leave it out for none"),
-)
-_OPTIONAL = {"max_tokens", "seed", "logprobs", "prompt_logprobs"}
-_WHOLE = {"n", "top_k", "min_tokens"} | _OPTIONAL
-
-
-def _require(ok: bool, name: str, value: object, limit: str, remedy: str) -> None:
-    if not ok:
-        raise InputError(f"{name} is {value!r}, must be {limit}; {remedy}")
-
-
-def _check_range(name: str, value: Any, low: float, high: float, remedy: str) -> None:
-    if value is None and name in _OPTIONAL:
-        return
-    wanted = int if name in _WHOLE else (int, float)
-    _require(isinstance(value, wanted) and not isinstance(value, bool), name, value, "a number", remedy)
-    span = f"at least {low:g}" if high == _INF else f"between {low:g} and {high:g}"
-    _require(low <= value <= high, name, value, span, remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +32,30 @@ class Speculation:
     """What a request asks of the draft side. An empty `drafters` is plain decoding.
 
     drafters: names under which the engine knows them. draft_tokens: a number, of the first drafter every round; or
-    "auto", and the policy chooses the drafter and the number for every round, none included.
+    "auto", and the policy chooses the drafter and the number for every round, none included. draft_branches: the most
+    tokens that a draft may offer as alternatives at one place; 1 drafts chains, more spend draft_tokens on a tree.
     """
 
     drafters: tuple[str, ...] = ()
     draft_tokens: DraftTokens = "auto"
     rule: Rule = "auto"
+    draft_branches: int = 1
 
     def __post_init__(self) -> None:
-        _require(self.rule in RULES, "verify", self.rule, "one of " + ", ".join(RULES), "use auto")
+        require(self.rule in RULES, "verify", self.rule, "one of " + ", ".join(RULES), "use auto")
         number = self.draft_tokens if isinstance(self.draft_tokens, int) else -1
         ok = self.draft_tokens == "auto" or 0 <= number <= 64
-        _require(ok, "draft_tokens", self.draft_tokens, '"auto" or between 0 and 64', "auto chooses by itself")
+        require(ok, "draft_tokens", self.draft_tokens, '"auto" or between 0 and 64', "auto chooses by itself")
+        check_range("draft_branches", self.draft_branches, 1, MOST_BRANCHES, "1 drafts chains")
+        if self.draft_branches > 1:
+            self._check_tree()
+
+    def _check_tree(self) -> None:
+        asked = f"draft_branches {self.draft_branches}"
+        if self.draft_tokens == "auto":
+            raise InputError(f"{asked} needs a number of draft_tokens: the policy of 'auto' weighs chains; use 8, say")
+        if self.rule == "block":
+            raise InputError(f"verify 'block' takes chains, and {asked} drafts trees; use verify 'rejection' or 'auto'")
 
     @property
     def longest(self) -> int:
@@ -251,9 +115,10 @@ class Ledger:
 class Draft:
     """Proposed tokens as flat arrays; a chain has parents (-1, 0, 1, ...), a root child has parent -1.
 
-    Parents come before their children. probs[i] is the distribution [vocabulary] that node i was sampled from, after
-    the whole sampling road, or None where the proposal is deterministic given what is known before the draw.
-    An empty draft means plain decoding.
+    Parents come before their children, siblings in the order in which they were drawn. probs[i] is the distribution
+    [vocabulary] that node i was sampled from, after the whole sampling road and given its earlier siblings (without
+    replacement: they are impossible in it), or None where the proposal is deterministic given what is known before the
+    draw. An empty draft means plain decoding.
     """
 
     tokens: tuple[int, ...] = ()
@@ -288,6 +153,22 @@ class Draft:
     def children(self, node: int) -> list[int]:
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """The nodes from the root's child down that spell the beginning of `tokens`, as far as there are any."""
+        path: list[int] = []
+        for token in tokens:
+            children = self.children(path[-1] if path else -1)
+            node = next((child for child in children if self.tokens[child] == token), None)
+            if node is None:
+                break
+            path.append(node)
+        return path
+
+    @property
+    def branches(self) -> int:
+        """The most children of one node, the root's included."""
+        return max(Counter(self.parents).values(), default=0)
+
 
 EMPTY = Draft()
 
@@ -315,7 +196,10 @@ class Logprob:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round of one sequence. Seconds are the sequence's share of the step: the step's time over its sequences."""
+    """One round of one sequence. Seconds are the sequence's share of the step: the step's time over its sequences.
+
+    parents: of the draft's tokens, as in `Draft`. accepted: tokens on the path that verification followed.
+    """
 
     request_id: str
     start: int  # ledger length before the round
@@ -323,6 +207,7 @@ class RoundRecord:
     rule: str
     reason: str  # why the plan granted what it granted
     draft: tuple[int, ...]
+    parents: tuple[int, ...]
     accepted: int
     committed: tuple[int, ...]
     kind: Kind
@@ -330,3 +215,11 @@ class RoundRecord:
     target_s: float
     verify_s: float
     commit_s: float
+
+    @property
+    def depth(self) -> int:
+        """Tokens of the draft's longest path."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 + (depths[parent] if parent >= 0 else 0))
+        return max(depths, default=0)

@@ -47,7 +47,7 @@ def test_it_reads_the_very_pass_that_verified() -> None:
     [plain] = run(machine, [request])
     start = 3 + 4
     drafted = tuple(plain.tokens[4:7])
-    record = RoundRecord("r", start, "d", "match", "", drafted, 3, (*drafted, 9), "bonus", 0, 0, 0, 0)
+    record = RoundRecord("r", start, "d", "match", "", drafted, (-1, 0, 1), 3, (*drafted, 9), "bonus", 0, 0, 0, 0)
     found = first_divergence(subject, request, plain.tokens, [*plain.tokens[:6], 40], [record])
     assert found is not None and (found.position, found.difference < 1e-4) == (6, True)
 

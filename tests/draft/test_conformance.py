@@ -30,11 +30,22 @@ class Fork(Stateless):
     """A sound tree: two children of the root, and a grandchild."""
 
     def draft(self, ask: Ask) -> Draft:
+        if ask.branches == 1:
+            return Draft.chain((1,))
         return Draft((1, 2, 1)[: ask.limit], (-1, -1, 0)[: ask.limit], (None,) * min(3, ask.limit))
+
+
+class Bush(Stateless):
+    """Branches whatever was asked for."""
+
+    def draft(self, ask: Ask) -> Draft:
+        return Draft((1, 2)[: ask.limit], (-1, -1)[: ask.limit], (None,) * min(2, ask.limit))
 
 
 class Twins(Stateless):
     def draft(self, ask: Ask) -> Draft:
+        if ask.branches == 1:
+            return Draft.chain((1,))
         return Draft((1, 1)[: ask.limit], (-1, -1)[: ask.limit], (None,) * min(2, ask.limit))
 
 
@@ -206,6 +217,7 @@ BROKEN: list[tuple[Callable[[], Drafter], str]] = [
     (Array, f"tokens are ints from 0 to {V - 1}"),
     (TooFew, "propose returns one Draft for each ask"),
     (Lists, "propose returns Drafts"),
+    (Bush, "never more children of one token than branches"),
     (Twins, "children of one node differ"),
     (Writer, "a drafter never changes a ledger"),
     (Raising, "propose raised ValueError"),
@@ -236,6 +248,6 @@ def test_each_broken_rule_is_caught_by_name(broken: Callable[[], Drafter], rule:
 
 def test_the_message_shows_the_situation() -> None:
     with pytest.raises(
-        ContractError, match=r"'ngram' breaks a rule: .*; proposed \(.*\); limit \d, rule '\w+', ledger of"
+        ContractError, match=r"'ngram' breaks a rule: .*; proposed \(.*\); limit \d, branches \d, rule '\w+', ledger of"
     ):
         check_drafter(lambda target: TooLong())

@@ -1,10 +1,12 @@
 """Chunked prompts, admission and preemption never change what a request answers (CASES.md 18 and 21)."""
 
+from dataclasses import replace
+
 import pytest
 
 from sooner.draft.model import ModelDrafter
 from sooner.engine.stats import Stats
-from sooner.types import RoundRecord, SamplingParams
+from sooner.types import Draft, RoundRecord, SamplingParams
 from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
 
 SAMPLED = SamplingParams(temperature=0.9, seed=3, max_tokens=24)
@@ -35,13 +37,25 @@ def test_only_so_many_run_at_once() -> None:
     assert len({r.request_id for r in records}) == 5
 
 
+def chain_round(drafted: int, accepted: int) -> RoundRecord:
+    draft = Draft.chain((1,) * drafted)
+    committed = (1,) * (accepted + 1)
+    return RoundRecord("r", 3, "d", "match", "", draft.tokens, draft.parents, accepted, committed, "bonus", 1, 1, 1, 1)
+
+
+def test_acceptance_by_position_counts_the_depth_of_trees() -> None:
+    stats = Stats()
+    record = chain_round(3, 1)
+    stats.add(replace(record, draft=(1, 2, 3), parents=(-1, -1, 1)))  # two places, of which one was right
+    assert stats.acceptance_rate == 1 / 3
+    assert stats.acceptance_by_position == [1.0, 0.0]
+
+
 def test_acceptance_stops_at_the_first_rejection_and_never_exceeds_one() -> None:
     """CASES.md 28 and 29."""
     stats = Stats()
     for drafted, accepted in ((4, 1), (4, 4), (2, 0), (0, 0)):
-        stats.add(
-            RoundRecord("r", 3, "d", "match", "", (1,) * drafted, accepted, (1,) * (accepted + 1), "bonus", 1, 1, 1, 1)
-        )
+        stats.add(chain_round(drafted, accepted))
     assert stats.acceptance_rate == 0.5
     assert stats.tokens_per_round == 9 / 4
     assert stats.acceptance_by_position == [2 / 3, 1 / 3, 1 / 2, 1 / 2]

@@ -1,6 +1,7 @@
 """Exactness by enumeration: the joint law of three rounds equals plain sampling's to 1e-12."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,12 @@ import torch
 
 from sooner import types
 from sooner.certify.laws import Enumerator, Experiment, TableModel, law
-from sooner.draft.chain import sample_draft
+from sooner.draft.growth import Child, sampled
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask
 from sooner.sampling.draws import RoundDraws
 from sooner.sampling.noise import Purpose
-from sooner.sampling.road import F32, Road
+from sooner.sampling.road import Road
 from sooner.types import Distribution, Draft, Ledger, SamplingParams, Verdict
 from sooner.verify.block import block
 from sooner.verify.match import match
@@ -35,8 +36,10 @@ RULES: tuple[types.Rule, ...] = ("rejection", "block")
 Rule = Callable[[Draft, Callable[[int], Distribution], RoundDraws], Verdict]
 
 
-def experiment(rule: types.Rule, vocabulary: int, k: int, params: SamplingParams = ROADS["none"]) -> Experiment:
-    return Experiment(rule, TableModel(vocabulary, 1), TableModel(vocabulary, 2), Road(params, 1), k)
+def experiment(
+    rule: types.Rule, vocabulary: int, k: int, params: SamplingParams = ROADS["none"], **options: Any
+) -> Experiment:
+    return Experiment(rule, TableModel(vocabulary, 1), TableModel(vocabulary, 2), Road(params, 1), k, **options)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -64,14 +67,9 @@ def test_larger_vocabularies_and_drafts_round_by_round(rule: types.Rule, vocabul
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_deterministic_draft_is_a_point_mass(rule: types.Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deterministic_draft_is_a_point_mass(rule: types.Rule) -> None:
     """A node without probabilities is verified as if q had all its mass there."""
-
-    def propose(_: Road, logits: F32, *rest: object) -> tuple[int, None]:
-        return int(np.argmax(logits)), None
-
-    monkeypatch.setattr("sooner.certify.laws.sample_draft", propose)
-    case = experiment(rule, 3, 1)
+    case = experiment(rule, 3, 1, certain=True)
     assert case.total_variation(case.exact_law()) < 1e-12
 
 
@@ -152,13 +150,11 @@ def test_block_keeps_more_than_rejection() -> None:
 
 def test_draft_probabilities_of_another_precision_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """CASES.md 12: drawn from float64 and kept in bfloat16, whose 8 bits are a bias of their own."""
-    exact = sample_draft
 
-    def rounded(*arguments: Any) -> tuple[int, Distribution]:
-        token, q = exact(*arguments)
-        return token, torch.tensor(q).bfloat16().double().numpy()
+    def rounded(*arguments: Any) -> list[Child]:
+        return [replace(c, q=torch.tensor(c.q).bfloat16().double().numpy()) for c in sampled(*arguments)]
 
-    monkeypatch.setattr("sooner.certify.laws.sample_draft", rounded)
+    monkeypatch.setattr("sooner.certify.laws.sampled", rounded)
     for rule in RULES:
         case = experiment(rule, 2, 1)
         assert 1e-5 < case.total_variation(case.exact_law()) < 1e-2

@@ -106,3 +106,31 @@ class SamplingDrafter(Stateless):
         weights[:, 0] += 0.1  # never all zero
         probs = [row / row.sum() for row in weights]
         return Draft.chain([int(rng.choice(self._vocabulary, p=q)) for q in probs], probs)
+
+
+class BushDrafter(Stateless):
+    """A random tree of random tokens; the ledger decides which. With `answers` the right path is among its branches."""
+
+    name = "bush"
+    trees = True
+
+    def __init__(self, vocabulary: int, answers: Mapping[tuple[int, ...], Sequence[int]] | None = None) -> None:
+        self._vocabulary = vocabulary
+        self._oracle = OracleDrafter(answers) if answers is not None else None
+
+    def draft(self, ask: Ask) -> Draft:
+        rng = random.Random(f"{ask.ledger.tokens}")
+        right = list(self._oracle.tokens(ask))[: -(-ask.limit // ask.branches)] if self._oracle else []
+        tokens, parents = list[int](), list[int]()
+        while len(tokens) < ask.limit - len(right):  # decoys come first, and have descendants of their own
+            parent, token = rng.randrange(-1, len(tokens)), rng.randrange(self._vocabulary)
+            free = parents.count(parent) < ask.branches - (parent == -1 and bool(right))
+            if free and (parent, token) not in zip(parents, tokens) and (parent, token) != (-1, *right[:1]):
+                tokens.append(token)
+                parents.append(parent)
+            elif ask.branches == 1 and right:
+                break
+        for place, token in enumerate(right):
+            parents.append(len(tokens) - 1 if place else -1)
+            tokens.append(token)
+        return Draft(tuple(tokens), tuple(parents), (None,) * len(tokens))

@@ -71,11 +71,12 @@ def request(
     drafter: str | None = None,
     draft_tokens: int = 4,
     rule: Rule = "auto",
+    branches: int = 1,
     **fields: Any,
 ) -> Request:
     """Greedy for 24 tokens, unless told otherwise."""
     params = params or SamplingParams(temperature=0.0, max_tokens=24)
-    speculation = Speculation((drafter,) if drafter else (), draft_tokens, rule)
+    speculation = Speculation((drafter,) if drafter else (), draft_tokens, rule, branches)
     seed = 11 if params.seed is None else params.seed
     fields = {"seed": seed, "seeded": params.seed is not None, "max_tokens": params.max_tokens} | fields
     return Request(id=f"r{next(_ids)}", prompt=tuple(prompt), params=params, speculation=speculation, **fields)

@@ -26,6 +26,7 @@ ROADS = {
 }
 RATIO: tuple[Rule, ...] = ("rejection", "block")
 RULES: tuple[Rule, ...] = (*RATIO, "match")
+TREES: tuple[Rule, ...] = ("rejection", "match")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Size:
     roads: tuple[str, ...]
     certain: bool = False
     rules: tuple[Rule, ...] = RULES
+    branches: int = 1
 
 
 QUICK = (
@@ -47,6 +49,8 @@ QUICK = (
     Size(3, 1, True, ("temperature",), rules=RATIO),
     Size(3, 1, True, ("top-k", "all")),
     Size(3, 1, True, ("none",), certain=True),
+    Size(3, 2, True, ("top-k",), rules=TREES, branches=2),
+    Size(3, 2, True, ("none",), certain=True, rules=TREES, branches=2),
 )
 FULL = (
     *QUICK,
@@ -57,6 +61,10 @@ FULL = (
     Size(4, 1, True, ("top-k",)),
     Size(3, 2, False, ("top-k", "top-p"), rules=RATIO),
     Size(2, 4, False, ("top-p",), rules=RATIO),
+    Size(3, 3, True, ("top-k",), rules=TREES, branches=2),
+    Size(3, 2, True, ("top-p", "greedy"), rules=TREES, branches=2),
+    Size(3, 4, False, ("top-k",), rules=("rejection",), branches=2),
+    Size(3, 2, False, ("all", "penalties"), rules=("rejection",), branches=2),
 )
 
 
@@ -77,15 +85,17 @@ def _jobs(sizes: tuple[Size, ...]) -> Iterator[Job]:
 
 def _check(rule: Rule, size: Size, road: str) -> list[Check]:
     target, draft = TableModel(size.vocabulary, 1), TableModel(size.vocabulary, 2)
-    case = Experiment(rule, target, draft, Road(ROADS[road], 1), size.k, certain=size.certain)
+    case = Experiment(rule, target, draft, Road(ROADS[road], 1), size.k, certain=size.certain, branches=size.branches)
     law = case.exact_law() if size.together else case.composed_law()
     distance = float(case.total_variation(law))
     drafting = "certain drafts" if size.certain else "drafts"
     scope = "all paths together" if size.together else "round by round"
-    name = f"{rule}, road {road}, {drafting} of {size.k}, vocabulary {size.vocabulary}"
+    shape = f" in trees of {size.branches} branches" if size.branches > 1 else ""
+    name = f"{rule}, road {road}, {drafting} of {size.k}{shape}, vocabulary {size.vocabulary}"
     figures = {
-        "rule": rule, "road": road, "k": size.k, "vocabulary": size.vocabulary, "certain": size.certain,
-        "together": size.together, "outcomes": len(law), "total_variation": distance, "limit": LIMIT,
+        "rule": rule, "road": road, "k": size.k, "branches": size.branches, "vocabulary": size.vocabulary,
+        "certain": size.certain, "together": size.together, "outcomes": len(law), "total_variation": distance,
+        "limit": LIMIT,
     }  # fmt: skip
     text = f"total variation {distance:.1e} over {len(law):,} outcomes, {scope}"
     return [Check(name, distance < LIMIT, text, figures)]

@@ -8,7 +8,7 @@ shows: two draws that share a name.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise, product
@@ -16,8 +16,9 @@ from typing import TypeVar, cast
 
 import numpy as np
 
-from sooner.draft.chain import sample_draft
-from sooner.engine.judge import judge_by_match, judge_by_ratio
+from sooner.draft.growth import Child, Growth, matching, sampled
+from sooner.engine.judge import judge_by_match, judge_by_ratio, prefix
+from sooner.sampling.draws import RoundDraws
 from sooner.sampling.noise import F64, U64, Noise, Purpose
 from sooner.sampling.road import F32, Road
 from sooner.types import Distribution, Draft, Rule
@@ -91,26 +92,32 @@ def _table_row(vocabulary: int, seed: int, spread: float, prefix: Tokens) -> F32
     return rng.normal(0.0, spread, vocabulary).astype(np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SharedNoise:
     """Stands for `Noise` under `match`: one uniform an output position, which drafter and target both look at.
 
-    `law(position)` is what the model at hand would draw from there; the token that the uniform picks from it gets noise
-    that outweighs every score.
+    `law(chosen)` is what the model at hand would draw from after the tokens that were chosen since position `start`;
+    the token that the uniform picks from it gets noise that outweighs every score.
     """
 
     source: Enumerator
-    law: Callable[[int], Distribution]
+    law: Callable[[Tokens], Distribution]
+    start: int
+    chosen: Tokens = ()
 
     def gumbel(self, position: int, tokens: U64) -> F64:
-        return np.where(tokens == self.source.pick(Purpose.TOKEN, position, 0, self.law(position)), 1e9, 0.0)
+        self.chosen = self.chosen[: position - self.start]
+        for at in range(self.start + len(self.chosen), position + 1):
+            self.chosen += (self.source.pick(Purpose.TOKEN, at, 0, self.law(self.chosen)),)
+        return np.where(tokens == self.chosen[-1], 1e9, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """`rounds` rounds of drafting k tokens from `draft` and verifying them by `rule` against `target`.
 
-    certain: the drafter proposes its likeliest token, which has no distribution, instead of drawing one.
+    branches: alternatives at one place, for trees. certain: the drafter proposes its likeliest tokens, which have no
+    distribution, instead of drawing them.
     """
 
     rule: Rule
@@ -121,12 +128,8 @@ class Experiment:
     rounds: int = 3
     start: Tokens = (0,)
     certain: bool = False
+    branches: int = 1
     _known: dict[Tokens, float] = field(default_factory=dict, compare=False, repr=False)
-
-    @property
-    def length(self) -> int:
-        """The most tokens that the rounds can commit."""
-        return self.rounds * (self.k + 1)
 
     def play(self, source: Enumerator) -> Tokens:
         """What the rounds commit on one path of random answers: a sequence of its own, with a road of its own."""
@@ -140,36 +143,40 @@ class Experiment:
 
     def _round(self, ledger: Tokens, road: Road, source: Enumerator) -> Tokens:
         draft = self._draft(ledger, replace(road), source)
-        logits = np.stack([self.target.logits((*ledger, *draft.tokens[:i])) for i in range(self.k + 1)])
+        prefixes = [tuple(prefix(ledger, draft, node)) for node in range(-1, len(draft))]
+        logits = np.stack([self.target.logits(before) for before in prefixes])
         if self.rule == "match":
-            noise = self._noise(self.target, ledger + draft.tokens, source)
+            noise = self._noise(self.target, ledger, source)
             return tuple(judge_by_match(draft, ledger, logits, road, noise).tokens(draft))
         return tuple(judge_by_ratio(self.rule, draft, ledger, logits, road, source).tokens(draft))
 
     def _draft(self, ledger: Tokens, road: Road, source: Enumerator) -> Draft:
-        tokens: Tokens = ()
-        probs: list[Distribution | None] = []
-        for index in range(self.k):
-            prefix = ledger + tokens
-            logits, q = self.draft.logits(prefix), None
-            if self.certain:
-                token = int(road.probabilities(logits, prefix).argmax())
-            elif self.rule == "match":
-                token = road.choose(logits, prefix, self._noise(self.draft, prefix, source))
-            else:
-                token, q = sample_draft(road, logits, prefix, index, source)
-            tokens = (*tokens, token)
-            probs.append(q)
-        return Draft.chain(tokens, probs)
+        """Grown by the drafters' own code."""
+        growth = Growth(self.k, self.branches)
+        while growth.next():
+            before = (*ledger, *growth.path())
+            growth.extend(self._children(growth, ledger, before, road, source))
+        return growth.draft
 
-    def _noise(self, model: TableModel, tokens: Tokens, source: Enumerator) -> Noise:
-        """tokens: ledger and draft, of which a position's choice sees what comes before it."""
+    def _children(
+        self, growth: Growth, ledger: Tokens, before: Tokens, road: Road, source: Enumerator
+    ) -> Sequence[Child]:
+        logits, room = self.draft.logits(before), growth.room
+        if self.certain:
+            chances = road.probabilities(logits, before)
+            best = np.argsort(-chances, kind="stable")[:room]
+            return [Child(int(token), None, float(chances[token])) for token in best]
+        if self.rule == "match":
+            return matching(road, logits, before, room, self._noise(self.draft, before, source))
+        return sampled(road, logits, before, room, RoundDraws(source, len(ledger)), len(growth.tokens))
 
-        def law(position: int) -> Distribution:
-            prefix = tokens[: self.road.prompt_length + position]
-            return replace(self.road).probabilities(model.logits(prefix), prefix)
+    def _noise(self, model: TableModel, before: Tokens, source: Enumerator) -> Noise:
+        """before: the tokens that the next choice follows; later ones also follow what the noise has chosen."""
 
-        return cast(Noise, SharedNoise(source, law))
+        def law(chosen: Tokens) -> Distribution:
+            return replace(self.road).probabilities(model.logits(before + chosen), before + chosen)
+
+        return cast(Noise, SharedNoise(source, law, len(before) - self.road.prompt_length))
 
     def exact_law(self) -> dict[Tokens, float]:
         """What the rounds commit, every path of all rounds together: draws that share a name are seen to."""
@@ -187,15 +194,16 @@ class Experiment:
         return mass
 
     def total_variation(self, committed: Mapping[Tokens, float]) -> float:
-        """Distance between the law of what was committed and plain sampling's, jointly over `length` tokens.
+        """Distance between the law of what was committed and plain sampling's, jointly over the most tokens of it.
 
         What the rounds leave short is completed by plain sampling, which adds no error.
         """
-        plain = self.plain_law()
+        length = max(map(len, committed))
+        plain = self.plain_law(length)
         mass: dict[Tokens, float] = defaultdict(float)
         for tokens, probability in committed.items():
             possible = self._plain_mass(tokens)
-            for rest in product(range(self.target.vocabulary), repeat=self.length - len(tokens)):
+            for rest in product(range(self.target.vocabulary), repeat=length - len(tokens)):
                 whole = tokens + rest
                 mass[whole] += probability * (plain[whole] / possible if possible else 1.0)
                 if not possible:
@@ -213,6 +221,6 @@ class Experiment:
             self._known.update({(*tokens[:-1], token): before * p[token] for token in range(len(p))})
         return self._known[tokens]
 
-    def plain_law(self) -> dict[Tokens, float]:
-        words = product(range(self.target.vocabulary), repeat=self.length)
+    def plain_law(self, length: int) -> dict[Tokens, float]:
+        words = product(range(self.target.vocabulary), repeat=length)
         return {word: self._plain_mass(word) for word in words}

@@ -10,7 +10,7 @@ import numpy as np
 
 from sooner.certify.rows import Rows
 from sooner.draft.model import ModelDrafter
-from sooner.draft.protocol import Ask, Drafter
+from sooner.draft.protocol import Ask, Drafter, branches
 from sooner.types import Draft, Ledger
 from sooner.verify.rejection import proposal
 
@@ -23,7 +23,7 @@ class Relay:
     """Passes everything on."""
 
     def __init__(self, inner: Drafter) -> None:
-        self.name, self.samples = inner.name, inner.samples
+        self.name, self.samples, self.trees = inner.name, inner.samples, branches(inner)
         self.inner = inner
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
@@ -53,7 +53,7 @@ class Recorder(Relay):
         for ask, draft in zip(asks, drafts, strict=True):
             start = tuple(ask.ledger.output)
             for node in range(len(draft)):
-                known = self._rows.q.get(start + draft.tokens[:node])
+                known = self._rows.q.get(start + tuple(draft.tokens[n] for n in draft.ancestors(draft.parents[node])))
                 if known is not None:
                     self.compared += 1
                     difference = np.abs(proposal(draft, node, len(known)) - known)
@@ -90,7 +90,7 @@ class Watched(Relay):
         [alone] = self.inner.propose([fresh])
         self.inner.forget(fresh.key)
         self.compared += 1
-        if alone.tokens != draft.tokens:
+        if (alone.tokens, alone.parents) != (draft.tokens, draft.parents):
             where = f"after {len(ask.ledger)} tokens"
             self.faults.append(f"{where} it proposes {draft.tokens}, without a past {alone.tokens}")
 

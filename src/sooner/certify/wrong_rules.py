@@ -34,19 +34,20 @@ class WrongRule:
     patches: Sequence[Patch]
 
 
-CORRECTION = 'return Verdict(tuple(range(node)), draws.choose(residual), "correction")'
-DRAW = "return RoundDraws(source, len(prefix) - index).draft(index, q), q"
+CORRECTION = 'return Verdict(tuple(path), draws.choose(p), "correction" if children else "bonus")'
+DRAW = "token = draws.draft(i, left)"
+CHILD = "children.append(Child(token, left, float(q[token])))"
 DRAWS = "draws = RoundDraws(source, len(tokens))"
 RESIDUAL = "residual = np.maximum(p - q, 0.0)"
 
 WRONG_RULES = (
     WrongRule(
         "p/q acceptance for a deterministic draft",
-        [Patch("draft/model.py", DRAW, "return int(q.argmax()), q")],
+        [Patch("draft/growth.py", DRAW, "token = int(left.argmax())")],
     ),
     WrongRule(
         "correction drawn from p instead of the residual",
-        [Patch("verify/rejection.py", CORRECTION, CORRECTION.replace("residual", "p"))],
+        [Patch("verify/rejection.py", CORRECTION, CORRECTION.replace("(p)", "(target(path[-1] if path else -1))"))],
     ),
     WrongRule(
         "temperature in the ratio but not in the residual",
@@ -66,11 +67,12 @@ WRONG_RULES = (
         [
             Patch(
                 "draft/model.py",
-                "        return [Draft.chain(work.tokens, work.probs) for work in works]",
-                "        pairs = [list(zip(w.tokens, w.probs)) for w in works]\n"
+                "        return [work.growth.draft for work in works]",
+                "        drafts = [work.growth.draft for work in works]\n"
+                "        pairs = [list(zip(d.tokens, d.probs)) for d in drafts]\n"
                 "        poor = [[i for i, (t, q) in enumerate(p) if q is not None and q[t] < 0.4] for p in pairs]\n"
                 "        keep = [min([*bad, len(pair)]) for bad, pair in zip(poor, pairs)]\n"
-                "        return [Draft.chain(w.tokens[:n], w.probs[:n]) for w, n in zip(works, keep)]",
+                "        return [Draft.chain(d.tokens[:n], d.probs[:n]) for d, n in zip(drafts, keep)]",
             )
         ],
     ),
@@ -78,12 +80,11 @@ WRONG_RULES = (
         "q recorded before top-k and top-p, the draft sampled after",
         [
             Patch(
-                "draft/model.py",
-                DRAW,
+                "draft/growth.py",
+                CHILD,
                 "from dataclasses import replace\n"
-                "    wide = replace(road, params=replace(road.params, top_k=0, top_p=1.0))\n"
-                "    token = RoundDraws(source, len(prefix) - index).draft(index, q)\n"
-                "    return token, wide.probabilities(logits, prefix)",
+                "        wide = replace(road, params=replace(road.params, top_k=0, top_p=1.0))\n"
+                "        children.append(Child(token, wide.probabilities(logits, prefix), float(q[token])))",
             )
         ],
     ),

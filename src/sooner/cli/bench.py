@@ -68,6 +68,7 @@ def speed(
     model: options.Model,
     draft: options.Draft = None,
     draft_tokens: options.DraftTokens = "auto",
+    draft_branches: options.DraftBranches = 1,
     verify: options.Verify = "auto",
     prompts: Annotated[
         Path | None, typer.Option(help=".jsonl with prompt, messages or turns (Spec-Bench) a line [default: our own]")
@@ -104,6 +105,7 @@ def speed(
         model,
         draft=draft,
         draft_tokens=options.draft_tokens(draft_tokens),
+        draft_branches=draft_branches,
         verify=cast(Rule, verify),
         weights=weights,
         kernels=kernels,
@@ -117,6 +119,7 @@ def speed(
         "kernels": kernels,
         "draft": draft,
         "draft_tokens": options.draft_tokens(draft_tokens),
+        "draft_branches": draft_branches,
         "verify": verify,
         "temperature": temperature,
         "max_tokens": max_tokens,

@@ -23,6 +23,9 @@ Draft = Annotated[
 DraftTokens = Annotated[
     str, typer.Option("--draft-tokens", help="auto (what pays), or a number of tokens to draft every round")
 ]
+DraftBranches = Annotated[
+    int, typer.Option("--draft-branches", help="alternatives at one place of a draft; above 1 drafts are trees")
+]
 Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or block")]
 Weights = Annotated[
     str, typer.Option("--weights", help="weights in memory: auto (as in the file), f32, bf16, f16, q8 or q4")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sooner.cache.paged import PagedCache, Table
-from sooner.draft.chain import Chain
+from sooner.draft.growth import Drawing
 from sooner.draft.protocol import Ask
 from sooner.errors import DrafterError
 from sooner.kernels.interface import PAGE, Kernels, LayerCache, Packed, Rows
@@ -93,6 +93,7 @@ class HeadDrafter:
     """Implements `protocol.Drafter` and `protocol.Features` for any `Head`. vocabulary is the target's."""
 
     samples = True
+    trees = True
 
     def __init__(self, name: str, head: Head, vocabulary: int, cache_pages: int, weight_bytes: int = 0) -> None:
         """weight_bytes: that the head has beside the target's."""
@@ -121,20 +122,21 @@ class HeadDrafter:
             self._read_ahead(state, tokens)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Drafts all asks in step: one pass of the head for each position."""
+        """Drafts all asks in step: one pass of the head for each token that is given children."""
         works = [Work(ask, self._state_of(ask)) for ask in asks]
-        active, logits, hidden = works, *self._catch_up(works)
-        while True:
-            for work, row in zip(active, logits):
+        active = [work for work in works if work.growth.next()]
+        logits, hidden = self._catch_up(active)
+        while active:
+            for work, row, made in zip(active, logits, hidden):
+                work.made.append(made)
                 work.extend(self._widen(row), self._head.kernels.choose)
-            going = [i for i, work in enumerate(active) if work.wants_more]
-            if not going:
-                break
-            active, hidden = [active[i] for i in going], hidden[going]
-            logits, hidden = self._pass([Span(w.state.table, w.tokens[-1:]) for w in active], hidden)
+            active = [work for work in active if work.growth.next()]
+            if active:
+                fed = torch.stack([work.made[work.growth.parent] for work in active])
+                logits, hidden = self._pass([work.next_span(work.state.table) for work in active], fed)
         for work in works:
             self._cache.truncate(work.state.table, len(work.ask.ledger) - 2)
-        return [work.draft for work in works]
+        return [work.growth.draft for work in works]
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """Nothing to cut back: entries of guesses did not outlive the proposal."""
@@ -198,9 +200,10 @@ class HeadDrafter:
         return wide
 
 
-class Work(Chain):
-    """One ask while it is being drafted."""
+class Work(Drawing):
+    """One ask while it is being drafted. made: the head's output at each expanded node, which its children feed on."""
 
     def __init__(self, ask: Ask, state: State) -> None:
         super().__init__(ask, ask.limit)
         self.state = state
+        self.made: list[Tensor] = []

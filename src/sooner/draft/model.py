@@ -1,7 +1,8 @@
 """A smaller model as the drafter: `model:PATH`, or `model:self/N`, the target's own first N layers.
 
 Its cache is caught up with the ledger by absolute length before it proposes, and cut back to what agrees with the
-ledger after each commit. How it draws, draft/chain.py says.
+ledger after each commit. How it draws, draft/growth.py says; the rows of a tree lie in the cache in the order in which
+they were read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sooner.cache.paged import Table, pages_for
-from sooner.draft.chain import Chain
+from sooner.draft.growth import Drawing
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
 from sooner.models.build import build_decoder
@@ -21,7 +22,7 @@ from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.models.runner import F32, Span, forward
 from sooner.models.tokenizer import Tokenizer
-from sooner.types import Draft, Ledger
+from sooner.types import EMPTY, Draft, Ledger
 
 SELF = "self/"
 CATCH_UP_ROWS = 512  # rows of one catch-up pass: bounds its memory
@@ -29,17 +30,18 @@ CATCH_UP_ROWS = 512  # rows of one catch-up pass: bounds its memory
 
 @dataclass(slots=True)
 class State:
-    """One sequence's cache, and the tokens at positions start, start + 1, ... that were guesses when it read them."""
+    """One sequence's cache, and what it holds from position `start` on: guesses, in the order in which it read them."""
 
     table: Table = field(default_factory=Table)
     start: int = 0
-    guesses: list[int] = field(default_factory=list)
+    guesses: Draft = EMPTY
 
 
 class ModelDrafter:
     """Implements `protocol.Drafter`. vocabulary is the target's size: ids from there on are never proposed."""
 
     samples = True
+    trees = True
 
     def __init__(self, name: str, decoder: Decoder, vocabulary: int, cache_pages: int, weight_bytes: int = 0) -> None:
         """weight_bytes: that the draft has beside the target's."""
@@ -54,31 +56,30 @@ class ModelDrafter:
         return self._cache.token_bytes
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Drafts all asks in step: one pass of the draft model for each position."""
+        """Drafts all asks in step: one pass of the draft model for each token that is given children."""
         works = [Work(ask, self._state(ask), self._fits(ask)) for ask in asks]
-        active = [work for work in works if work.limit > 0]
+        active = [work for work in works if work.growth.next()]
         logits = self._catch_up(active)
         while active:
             for work, row in zip(active, logits):
                 work.extend(self._fit_row(row), self._decoder.kernels.choose)
-            active = [work for work in active if work.wants_more]
-            spans = [Span(work.state.table, work.tokens[-1:]) for work in active]
+            active = [work for work in active if work.growth.next()]
+            spans = [work.next_span(work.state.table) for work in active]
             logits = [rows[0] for rows in forward(self._decoder, self._cache, spans)] if spans else []
         for work in works:
-            work.state.start, work.state.guesses = len(work.ask.ledger), work.tokens
-        return [work.draft for work in works]
+            work.state.start, work.state.guesses = len(work.ask.ledger), work.growth.read
+        return [work.growth.draft for work in works]
 
     def commit(self, key: int, ledger: Ledger) -> None:
         if state := self._states.get(key):
-            confirmed = state.start
-            for guess, token in zip(state.guesses, ledger.tokens[state.start :]):
-                if guess != token:
-                    break
-                confirmed += 1
+            path = state.guesses.follow(ledger.tokens[state.start :])
+            if state.guesses:
+                self._cache.keep(state.table, state.start, path)
             # The last token is read again even where it was guessed right: the next draft begins with its logits.
-            self._cache.truncate(state.table, min(state.table.length, confirmed, len(ledger) - 1))
+            confirmed = min(state.table.length, state.start + len(path), len(ledger) - 1)
+            self._cache.truncate(state.table, confirmed)
             self._cache.publish(state.table, ledger.tokens)
-            state.start, state.guesses = len(ledger), []
+            state.start, state.guesses = len(ledger), EMPTY
 
     def cached(self, key: int) -> int:
         state = self._states.get(key)
@@ -120,7 +121,7 @@ class ModelDrafter:
         return row[: self._vocabulary] if missing <= 0 else np.pad(row, (0, missing), constant_values=-np.inf)
 
 
-class Work(Chain):
+class Work(Drawing):
     """One ask while it is being drafted."""
 
     def __init__(self, ask: Ask, state: State, limit: int) -> None:

@@ -2,7 +2,7 @@
 
 A drafter may be wrong, slow or silent; it can never change the output. It must not
 
-* propose more than `ask.limit` tokens, or ids outside the vocabulary;
+* propose more than `ask.limit` tokens, more than `ask.branches` children of one, or ids outside the vocabulary;
 * look at anything but the ledger: what was proposed and not committed has never happened;
 * hold a cache that is longer than the ledger once `commit` has returned.
 """
@@ -28,10 +28,14 @@ class Ask:
     limit: int  # the most tokens to propose, at least 1
     rule: Rule  # the verification rule of this round: "match", "rejection" or "block"
     weighed: bool = False  # the policy has weighed the drafter's estimates: propose up to the limit, however unsure
+    branches: int = 1  # the most children of one token; 1 asks for a chain, and a chain is always an answer
 
 
 class Drafter(Protocol):
-    """`samples` is True when proposals are drawn from a distribution that goes into `Draft.probs`."""
+    """`samples` is True when proposals are drawn from a distribution that goes into `Draft.probs`.
+
+    One that answers `Ask.branches` with trees says so by `trees = True`; others draft chains whatever is asked.
+    """
 
     name: str
     samples: bool
@@ -51,6 +55,10 @@ class Drafter(Protocol):
     def forget(self, key: int) -> None:
         """The sequence has ended: drop its state."""
         ...
+
+
+def branches(drafter: Drafter) -> bool:
+    return bool(getattr(drafter, "trees", False))
 
 
 @runtime_checkable

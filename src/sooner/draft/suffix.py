@@ -8,17 +8,27 @@ counts, and the estimate uses both.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import islice, takewhile
+from typing import NamedTuple
 
 from sooner.draft.lookup import LookupDrafter
 from sooner.draft.protocol import Ask
 from sooner.errors import InputError
+from sooner.types import Draft
 
 ROOT, NONE = 0, -1
 
 # Contexts whose counts a new token moves, the longest first. Only a looping text has more, one for each turn, and there
 # all of them agree on what comes next. So the shorter ones miss a turn, and a token stays cheap however long the loop.
 COUNTED = 32
+
+
+class Place(NamedTuple):
+    """A state, and how many tokens of its run the text agrees with."""
+
+    state: int
+    matched: int
 
 
 class SuffixAutomaton:
@@ -94,16 +104,35 @@ class SuffixAutomaton:
         Yields (token, how often it came next, how often the context went on, tokens of the context). The context of a
         later token includes the earlier ones of the walk. Ends where no context of at least one token ever went on.
         """
-        state, matched = self._last, self.length
-        while True:
-            while not self.followed[state]:
-                state = self.link[state]
-                if state <= ROOT:
-                    return
-                matched = self.size[state]
-            token = self.best[state]
-            yield token, self.top[state], self.followed[state], matched
-            state, matched = self.next[state][token], matched + 1
+        place = self.end
+        while (place := self.known(place)).state != ROOT:
+            token = self.best[place.state]
+            yield token, self.top[place.state], self.followed[place.state], place.matched
+            place = self.step(place, token)
+
+    @property
+    def end(self) -> Place:
+        """Where the ledger ends."""
+        return Place(self._last, self.length)
+
+    def known(self, place: Place) -> Place:
+        """The longest suffix of the place's run that ever went on; the root where none does."""
+        state, matched = place
+        while state > ROOT and not self.followed[state]:
+            state = self.link[state]
+            matched = self.size[state]
+        return Place(state, matched)
+
+    def step(self, place: Place, token: int) -> Place:
+        return Place(self.next[place.state][token], place.matched + 1)
+
+    def continuations(self, place: Place, count: int) -> list[tuple[int, int]]:
+        """The tokens that most often came next at a known place, the most frequent first, and how often each did."""
+        state = place.state
+        times = {token: self.followed[longer] or 1 for token, longer in self.next[state].items()}
+        times[self.best[state]] = self.top[state]
+        order = sorted(times, key=lambda token: (-times[token], token != self.best[state], token))
+        return [(token, times[token]) for token in order[:count]]
 
 
 class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
@@ -119,6 +148,7 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
     """
 
     name = "suffix"
+    trees = True
 
     def __init__(self, min_confidence: float = 0.3, doubt: float = 2.0) -> None:
         super().__init__()
@@ -142,6 +172,35 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
         Never rises. Up to ask.limit long, and not cut at min_confidence: for a planner that weighs it against costs.
         """
         return (confidence for _, confidence in self._rated(self.index_of(ask), ask.limit))
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [self._tree(ask) if ask.branches > 1 else chain for ask, chain in zip(asks, super().propose(asks))]
+
+    def _tree(self, ask: Ask) -> Draft:
+        """The rows that are likeliest to be accepted, each counted with those before it on its path."""
+        index, tokens, parents = self.index_of(ask), list[int](), list[int]()
+        waiting: list[tuple[float, int, int, Place]] = []  # minus the confidence, parent, token, place before it
+
+        def offer(place: Place, parent: int, confidence: float) -> None:
+            for token, chance in self._continuations(index, place, ask.branches):
+                if confidence * chance >= self._min_confidence / ask.branches:
+                    heappush(waiting, (-confidence * chance, parent, token, index.known(place)))
+
+        offer(index.end, -1, 1.0)
+        while waiting and len(tokens) < ask.limit:
+            confidence, parent, token, place = heappop(waiting)
+            tokens.append(token)
+            parents.append(parent)
+            if token not in ask.request.stop_ids:
+                offer(index.step(place, token), len(tokens) - 1, -confidence)
+        return Draft(tuple(tokens), tuple(parents), (None,) * len(tokens))
+
+    def _continuations(self, index: SuffixAutomaton, place: Place, count: int) -> Iterator[tuple[int, float]]:
+        """Tokens that may follow a place and the chance of each."""
+        state, matched = place = index.known(place)
+        if state != ROOT:
+            for token, times in index.continuations(place, count):
+                yield token, times * matched / (index.followed[state] * matched + self._doubt)
 
     def _rated(self, index: SuffixAutomaton, limit: int) -> Iterator[tuple[int, float]]:
         confidence = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from sooner.cache.paged import pages_for
-from sooner.draft.protocol import Drafter
+from sooner.draft.protocol import Drafter, branches
 from sooner.engine.calibrate import prior
 from sooner.engine.planner import Planner
 from sooner.engine.scheduler import Scheduler
@@ -156,11 +156,16 @@ class Engine:
                 f"{len(request.prompt)} prompt tokens and max_tokens {request.max_tokens} exceed the limit of "
                 f"{self.capacity}; shorten one of them, or raise the context (--max-context)"
             )
-        if unknown := [name for name in request.speculation.drafters if name not in self.parts.drafters]:
+        spec = request.speculation
+        if unknown := [name for name in spec.drafters if name not in self.parts.drafters]:
             raise InputError(f"drafter {unknown[0]!r} is not loaded; loaded are {sorted(self.parts.drafters)}")
+        if spec.draft_branches > 1 and not any(branches(self.parts.drafters[name]) for name in spec.drafters):
+            raise InputError(
+                f"draft_branches {spec.draft_branches} needs a drafter that branches, none of {list(spec.drafters)} "
+                "does; use suffix or model:..., or leave draft_branches out"
+            )
         if request.params.structured and not request.structure:
             raise InputError("structured output needs a tokenizer, and this request was made without one; drop it")
-        spec = request.speculation
         if spec.adaptive and spec.rule in ("rejection", "block") and request.seeded and not request.params.greedy:
             raise InputError(
                 f"verify {spec.rule!r} with a seed repeats an answer only while draft lengths repeat, and draft_tokens "

@@ -23,11 +23,13 @@ def rule_for(request: Request, samples: bool) -> Rule:
     """Resolves `auto`. samples: whether the round's drafter samples its proposals.
 
     `match` for greedy and seeded requests and for every deterministic draft, where it is exact and no rule accepts
-    more; `block` for an unseeded request whose draft is a sampled chain.
+    more; for an unseeded request `block` where its draft is a sampled chain, `rejection` where it is a sampled tree.
     """
     if request.speculation.rule != "auto":
         return request.speculation.rule
-    return "block" if samples and not request.seeded and not request.params.greedy else "match"
+    if not samples or request.seeded or request.params.greedy:
+        return "match"
+    return "rejection" if request.speculation.draft_branches > 1 else "block"
 
 
 def judge_by_match(

@@ -14,9 +14,9 @@ REASONS = ("drafter_error", "plain_reason")
 class Stats:
     """Sums over rounds. The pass that completes the prompt commits the first token and is kept apart as prefill.
 
-    acceptance rate: accepted / drafted. Acceptance by position i: of the rounds that drafted more than i tokens, the
-    share that accepted more than i. tokens a round: committed / rounds, the correction or bonus included. Tokens that
-    a stopping rule dropped are neither accepted nor committed.
+    acceptance rate: accepted / drafted. Acceptance by position i: of the rounds that drafted more than i tokens in a
+    row, the share that accepted more than i. tokens a round: committed / rounds, the correction or bonus included.
+    Tokens that a stopping rule dropped are neither accepted nor committed.
     """
 
     prompt_tokens: int = 0
@@ -41,7 +41,7 @@ class Stats:
         self.committed += len(record.committed)
         self.drafted += len(record.draft)
         self.accepted += record.accepted
-        self.drafted_by_length[len(record.draft)] += 1
+        self.drafted_by_length[record.depth] += 1
         self.accepted_by_length[record.accepted] += 1
         self.draft_s += record.draft_s
         self.target_s += record.target_s

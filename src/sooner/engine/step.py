@@ -77,8 +77,8 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
         mine = [i for i, grant in enumerate(grants) if grant.drafter == name and grant.tokens]
         sequences = [turns[i].sequence for i in mine]
         asks = [
-            Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i], s.request.speculation.adaptive)
-            for i, s in zip(mine, sequences)
+            Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i], spec.adaptive, spec.draft_branches)
+            for i, s, spec in zip(mine, sequences, (s.request.speculation for s in sequences))
         ]
         unread = sum(max(len(s.ledger) - 1 - parts.drafters[name].cached(s.key), 0) for s in sequences)
         start = time.perf_counter()
@@ -100,6 +100,8 @@ def check(name: str, asks: Seq[Ask], drafts: Seq[Draft], vocabulary: int) -> Non
     for ask, proposal in zip(asks, drafts):
         if len(proposal) > ask.limit:
             raise DrafterError(f"drafter {name!r} proposed {len(proposal)} tokens where {ask.limit} were granted")
+        if proposal.branches > ask.branches:
+            raise DrafterError(f"drafter {name!r} branched into {proposal.branches}, {ask.branches} was asked for")
         wrong = [token for token in proposal.tokens if not 0 <= token < vocabulary]
         if wrong:
             raise DrafterError(f"drafter {name!r} proposed token {wrong[0]}, the target's vocabulary has {vocabulary}")
@@ -202,6 +204,7 @@ def record(
             rule=rule,
             reason=grant.reason if proposal or not grant.tokens else f"{grant.drafter} had nothing to propose",
             draft=proposal.tokens,
+            parents=proposal.parents,
             accepted=min(len(verdict.path), len(tokens)) if verdict else 0,
             committed=tuple(tokens),
             kind=verdict.kind if verdict else "bonus",

@@ -170,7 +170,9 @@ def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
     if rows.extra.shape[1]:
         depth = torch.arange(rows.extra.shape[1], device=slots.device)
         extra = rows.extra.masked_fill(rows.context[:, None] + depth < oldest, -1)
-        seen |= (slots[rows.sequence.long()][:, None, :] == extra[:, :, None]).any(dim=1)
+        stored = slots[rows.sequence.long()][:, None, :] == extra[:, :, None]
+        # Tables are padded with page 0, which may be the sequence's own too: an entry is seen where it comes first.
+        seen |= (stored & (stored.cumsum(dim=-1) == 1)).any(dim=1)
     return slots, seen
 
 

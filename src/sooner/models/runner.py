@@ -24,23 +24,26 @@ class Span:
 
     wants: of how many of the tail's last rows logits are needed; every draft node's are too. 1 is decoding; a prefill
     chunk that is not the prompt's last wants 0. The tail's last token is the one that the draft's root children follow.
+    stored: draft nodes, the first ones, whose rows an earlier pass has put at the end of the table; the tail is then
+    empty, and the rows are those of the other nodes.
     """
 
     table: Table
     tail: Sequence[int]
     draft: Draft = EMPTY
     wants: int = 1
+    stored: int = 0
 
     @property
     def rows(self) -> int:
-        return len(self.tail) + len(self.draft)
+        return len(self.tail) + len(self.draft) - self.stored
 
 
 def forward(decoder: Decoder, cache: PagedCache, spans: Sequence[Span]) -> list[F32]:
     """Runs the pass, advances every table over all of its rows, and returns logits a span.
 
-    A span's logits are [wants + len(draft), vocabulary]: row wants - 1 chooses what follows the tail, row wants + i
-    what follows draft node i. Raises CapacityError before anything is computed.
+    A span's logits are [wants + len(draft) - stored, vocabulary]: row wants - 1 chooses what follows the tail, row
+    wants + i what follows draft node stored + i. Raises CapacityError before anything is computed.
     """
     return tapped(decoder, cache, spans, ())[0]
 
@@ -57,7 +60,7 @@ def tapped(
     logits, features = decoder.tapped(rows, cache.layers, wanted, taps)
     for span, end in zip(spans, ends, strict=True):
         cache.advance(span.table, end)
-    cuts = np.cumsum([span.wants + len(span.draft) for span in spans])[:-1]
+    cuts = np.cumsum([span.wants + len(span.draft) - span.stored for span in spans])[:-1]
     return np.split(logits.cpu().numpy(), cuts), list(torch.split(features, [span.rows for span in spans]))
 
 
@@ -73,7 +76,7 @@ def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
         tables[index, : len(span.table.pages)] = span.table.pages
         wanted.extend(range(len(tokens) + len(span.tail) - span.wants, len(tokens) + span.rows))
         tokens.extend(span.tail)
-        tokens.extend(span.draft.tokens)
+        tokens.extend(span.draft.tokens[span.stored :])
         columns.append(_columns(index, span, tables[index], depth))
     flat = np.concatenate(columns, axis=1) if columns else np.zeros((4, 0), np.int32)
 
@@ -102,7 +105,7 @@ def _tree_paths(span: Span) -> list[list[int]]:
 
 def _columns(index: int, span: Span, pages: NDArray[np.int32], depth: int) -> NDArray[np.int32]:
     """position, slot, sequence, context and `depth` extra slots of each of the span's rows: [4 + depth, rows]."""
-    start, count = span.table.length, span.rows
+    start, count = span.table.length - span.stored, span.stored + span.rows
     stored = np.arange(start, start + count, dtype=np.int32)
     slots = pages[stored // PAGE] * PAGE + stored % PAGE
     columns = np.full((4 + depth, count), -1, np.int32)
@@ -112,4 +115,4 @@ def _columns(index: int, span: Span, pages: NDArray[np.int32], depth: int) -> ND
         columns[0, ledger + node] = start + ledger + len(path) - 1
         columns[3, ledger + node] = start + ledger
         columns[4 : 4 + len(path), ledger + node] = slots[[ledger + ancestor for ancestor in path]]
-    return columns
+    return columns[:, span.stored :]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # a backend may be anything; this module needs no torch
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
+RANKED = 256  # tokens of a row that can become branches of a draft
+
 
 class NumericalError(ArithmeticError):
     """A row of logits holds NaN or +inf, or the options left no token to choose."""
@@ -141,6 +143,25 @@ class Road:
         alive = np.flatnonzero(scores > -np.inf)
         gumbel = noise.gumbel(position, alive.astype(np.uint64))
         return int(alive[int((scores[alive] + gumbel).argmax())])
+
+    def rank(self, logits: F32, prefix: Sequence[int], noise: Noise) -> dict[int, float]:
+        """The likeliest tokens and the share of each in being chosen: the softmax of what `choose` maximises.
+
+        For drafts, where a rough answer does: at most RANKED tokens are looked at, and truncation sees no others.
+        """
+        adjusted = self.adjust(logits, prefix)
+        check_row(adjusted)
+        few = min(RANKED, len(adjusted))
+        tokens = np.sort(np.argpartition(adjusted, -few)[-few:])
+        greedy, few_logits = self.params.greedy, adjusted[tokens]
+        values = few_logits.astype(np.float64) if greedy else self.scores(few_logits)
+        alive = values > -np.inf
+        tokens, values = tokens[alive], values[alive]
+        if not greedy:
+            values += noise.gumbel(len(prefix) - self.prompt_length, tokens.astype(np.uint64))
+        shares = np.exp(values - values.max())
+        shares /= shares.sum()
+        return {int(token): float(share) for token, share in zip(tokens, shares)}
 
     def _choose_fast(self, fast: Chooser, adjusted: F32, noise: Noise, position: int) -> int | None:
         p = self.params

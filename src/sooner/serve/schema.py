@@ -68,10 +68,12 @@ class StreamOptions(Body):
 
 
 class Speculative(Body):
-    """drafter: one that the server has loaded, or several. draft_tokens: of every round, or auto: what pays."""
+    """drafter: one that the server has loaded, or several. draft_tokens: of every round, or auto: what pays.
+    draft_branches: of these tokens, how many may be alternatives at one place."""
 
     drafter: str | list[str] | None = None
     draft_tokens: int | Literal["auto"] | None = None
+    draft_branches: int | None = None
     verify: Literal["auto", "match", "rejection", "block"] | None = None
 
 

@@ -114,7 +114,8 @@ def speculation(wanted: bool | Speculative | None, usual: Speculation, predictio
     if prediction and "prediction" not in names:
         raise InputError("prediction needs the drafter 'prediction'; add it to speculative.drafter or leave that out")
     draft_tokens = usual.draft_tokens if wanted.draft_tokens is None else wanted.draft_tokens
-    return Speculation(tuple(names), draft_tokens, wanted.verify or usual.rule)
+    branches = usual.draft_branches if wanted.draft_branches is None else wanted.draft_branches
+    return Speculation(tuple(names), draft_tokens, wanted.verify or usual.rule, branches)
 
 
 def joined(content: str | Sequence[TextPart]) -> str:

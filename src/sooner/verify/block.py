@@ -11,12 +11,13 @@ from collections.abc import Callable
 import numpy as np
 
 from sooner.types import Distribution, Draft, Verdict
-from sooner.verify.rejection import Draws, check_chain, proposal
+from sooner.verify.rejection import Draws, proposal
 
 
 def block(draft: Draft, target: Callable[[int], Distribution], draws: Draws) -> Verdict:
     """target(node) is p after `node` (-1: after the committed prefix), float64 [V] after the whole sampling road."""
-    check_chain(draft)
+    if not draft.is_chain:
+        raise ValueError(f"block verifies chains, got a tree with parents {draft.parents}")
     k = len(draft)
     p = [target(node) for node in range(-1, k)]  # p[i] is p_{i+1} of the paper
     q = [proposal(draft, node, len(p[0])) for node in range(k)]

@@ -1,4 +1,8 @@
-"""Rejection sampling of a drafted chain: Leviathan et al. 2023 (algorithm 1), Chen et al. 2023 (algorithm 2)."""
+"""Rejection sampling of a drafted chain or tree.
+
+Sources: Leviathan et al. 2023 (algorithm 1) and Chen et al. 2023 (algorithm 2) for chains; Miao et al. 2024
+("SpecInfer", multi-step speculative sampling) and Jeon et al. 2024 (recursive rejection sampling) for siblings.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +24,31 @@ class Draws(Protocol):
 def rejection(draft: Draft, target: Callable[[int], Distribution], draws: Draws) -> Verdict:
     """target(node) is p after `node` (-1: after the committed prefix), float64 [V] after the whole sampling road.
 
-    Accepts token d_i with probability min(1, p_i(d_i) / q_i(d_i)). At the first rejection the correction comes from
-    the normalised positive part of p_i - q_i; after the last token the bonus comes from p_{k+1}.
+    Of siblings, in the order in which they were drawn, accepts x with probability min(1, p(x) / q(x)); once x is
+    rejected, p becomes the normalised positive part of p - q, with q what x itself was drawn from. Then its children's
+    turn comes. The correction is drawn from what all siblings have left of p, the bonus from p where none were drafted.
     """
-    check_chain(draft)
-    for node, token in enumerate(draft.tokens):
-        p = target(node - 1)
-        q = proposal(draft, node, len(p))
+    path: list[int] = []
+    while True:
+        p = target(path[-1] if path else -1)
+        children = draft.children(path[-1] if path else -1)
+        accepted, p = _one_of(draft, children, p, draws)
+        if accepted is None:
+            return Verdict(tuple(path), draws.choose(p), "correction" if children else "bonus")
+        path.append(accepted)
+
+
+def _one_of(draft: Draft, siblings: list[int], p: Distribution, draws: Draws) -> tuple[int | None, Distribution]:
+    """The sibling that is accepted, or None and what is left of p."""
+    for node in siblings:
+        token, q = draft.tokens[node], proposal(draft, node, len(p))
         if draws.accept(node, min(1.0, p[token] / q[token])):
-            continue
+            return node, p
         residual = np.maximum(p - q, 0.0)
-        if residual.any():
-            return Verdict(tuple(range(node)), draws.choose(residual), "correction")
-        # p and q are equal up to rounding, so the rejection itself was a rounding case: the token stands.
-    return Verdict(tuple(range(len(draft))), draws.choose(target(len(draft) - 1)), "bonus")
-
-
-def check_chain(draft: Draft) -> None:
-    if not draft.is_chain:
-        raise ValueError(f"this rule verifies chains, got a tree with parents {draft.parents}")
+        if not residual.any():
+            return node, p  # p and q are equal up to rounding, so the rejection itself was a rounding case
+        p = residual / residual.sum()
+    return None, p
 
 
 def proposal(draft: Draft, node: int, vocabulary: int) -> Distribution:
