@@ -46,7 +46,8 @@ class LLM:
 
     model: a short name (`smollm2`), a .gguf file, a Hugging Face folder, or a name on the hub: `org/name[@revision]`,
     `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "grammar",
-    "model:PATH", "model:self/N", "eagle:PATH", "package.module:Class"; None decodes plainly.
+    "model:PATH", "model:self/N", "eagle:PATH", "medusa:PATH", "mtp" (the model's own), "mtp:PATH",
+    "package.module:Class"; None decodes plainly.
     draft_tokens: "auto" drafts what pays on this machine and text, which may be nothing; a number is drafted every
     round, by the first drafter. draft_branches: with a number of draft_tokens, how many of them may be alternatives at
     one place; above 1 drafts are trees. verify: "auto", "match", "rejection" or "block".
@@ -102,7 +103,7 @@ class LLM:
             if name.startswith("model:"):
                 return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
             if name.partition(":")[0] in HEADS:
-                return load_head(name, self.decoder, self.tokenizer, cache_tokens, weights)
+                return load_head(name, self.decoder, self.tokenizer, checkpoint.path, cache_tokens, weights)
             if name == "history" and shared_history:
                 return HistoryDrafter()
             return load_drafter(name, target)

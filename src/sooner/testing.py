@@ -110,9 +110,10 @@ class _Game:
     def begin(self, drafter: Drafter, key: int, ledger: Ledger) -> None:
         """As an engine reads a prompt, in pieces: for drafters that draft from features."""
         if isinstance(drafter, Features):
-            known = _call(drafter, "adopt", key, ledger.tokens)
-            within = isinstance(known, int) and 0 <= known < len(ledger)
-            _require(within, "adopt tells of fewer positions than there are", drafter, None, f"{known}, {len(ledger)}")
+            prompt = ledger.tokens[:-1]  # the pass over it chose the last token
+            known = _call(drafter, "adopt", key, prompt)
+            within = isinstance(known, int) and 0 <= known < len(prompt)
+            _require(within, "adopt tells of fewer positions than there are", drafter, None, f"{known}, {len(prompt)}")
             for start in range(known, len(ledger) - 1, PIECE):
                 self.show(drafter, key, ledger, start, min(start + PIECE, len(ledger) - 1))
 

@@ -55,11 +55,15 @@ _LONGROPE = {
 
 @dataclass(frozen=True)
 class Tiny:
-    """`model_type` at Hugging Face with these changes to a tiny configuration; `arch` in GGUF files."""
+    """`model_type` at Hugging Face with these changes to a tiny configuration; `arch` in GGUF files.
+
+    like: the model_type of transformers that computes the same, where it has none of that name.
+    """
 
     model_type: str
     arch: str
     changes: Mapping[str, Any] = field(default_factory=dict)
+    like: str = ""
 
 
 FAMILIES: dict[str, Tiny] = {
@@ -74,6 +78,7 @@ FAMILIES: dict[str, Tiny] = {
     "qwen2, upper windows": Tiny(
         "qwen2", "", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
     ),
+    "mimo": Tiny("mimo", "", like="qwen2"),
     "qwen3": Tiny("qwen3", "qwen3", {"num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 128}),
     "smollm3": Tiny("smollm3", "smollm3", {"num_hidden_layers": 5, "tie_word_embeddings": True}),
     "phi3": Tiny("phi3", "phi3", {"sliding_window": WINDOW}),
@@ -116,7 +121,7 @@ def reference(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     tiny = FAMILIES[name]
-    config = AutoConfig.for_model(tiny.model_type, **(_BASE | dict(tiny.changes)))
+    config = AutoConfig.for_model(tiny.like or tiny.model_type, **(_BASE | dict(tiny.changes)))
     torch.manual_seed(7)
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval()
     with torch.no_grad():
@@ -129,6 +134,8 @@ def reference(name: str) -> Any:
 
 def write_family(name: str, folder: Path) -> Path:
     reference(name).save_pretrained(folder)
+    settings = json.loads((folder / "config.json").read_text()) | {"model_type": FAMILIES[name].model_type}
+    (folder / "config.json").write_text(json.dumps(settings))
     tiny_tokenizer().save(str(folder / "tokenizer.json"))
     names = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "chat_template": CHAT}
     (folder / "tokenizer_config.json").write_text(json.dumps(names))

@@ -204,3 +204,29 @@ def eagle1_reference(hidden: Tensor, t: Mapping[str, Tensor], tokens: Tensor, he
     x = x + attention(x, "layers.0", t)
     x = x + feed(x, "layers.0", t)
     return x @ head.T, x
+
+
+def medusa_tensors(heads: int = 3, blocks: int = 2, seed: int = 4) -> dict[str, Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {f"{h}.{blocks}.weight": (VOCABULARY, WIDTH) for h in range(heads)}
+    for name in (f"{h}.{b}.linear" for h in range(heads) for b in range(blocks)):
+        shapes |= {f"{name}.weight": (WIDTH, WIDTH), f"{name}.bias": (WIDTH,)}
+    return random_tensors(shapes, seed)
+
+
+def mtp_tensors(seed: int = 6) -> dict[str, Tensor]:
+    """One module as in MiMo's files, with biases as in Qwen2."""
+    at, q, kv = "model.mtp_layers.0", QUERY * SIZE, KV * SIZE
+    shapes = layer_shapes(at, WIDTH) | {f"{at}.input_proj.weight": (WIDTH, 2 * WIDTH)}
+    norms = ("token_layernorm", "hidden_layernorm", "final_layernorm", "input_layernorm")
+    shapes |= {f"{at}.{name}.weight": (WIDTH,) for name in norms}
+    shapes |= {f"{at}.self_attn.{name}_proj.bias": (n,) for name, n in (("q", q), ("k", kv), ("v", kv))}
+    return random_tensors(shapes, seed)
+
+
+def mtp_reference(hidden: Tensor, embedded: Tensor, t: Mapping[str, Tensor], head: Tensor) -> tuple[Tensor, Tensor]:
+    at = "model.mtp_layers.0"
+    normed = norm(hidden, t[f"{at}.hidden_layernorm.weight"]), norm(embedded, t[f"{at}.token_layernorm.weight"])
+    x = torch.cat(normed, -1) @ t[f"{at}.input_proj.weight"].T
+    x = x + attention(norm(x, t[f"{at}.input_layernorm.weight"]), at, t)
+    x = norm(x + feed(x, at, t), t[f"{at}.final_layernorm.weight"])
+    return x @ head.T, x

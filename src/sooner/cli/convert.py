@@ -14,7 +14,9 @@ from sooner.errors import ModelError
 
 
 def convert(
-    folder: Annotated[Path, typer.Argument(help="a folder with pytorch_model.bin, or its shards and their index")],
+    folder: Annotated[
+        Path, typer.Argument(help="a folder with pytorch_model.bin, its shards and their index, or medusa_lm_head.pt")
+    ],
     to: Annotated[Path | None, typer.Option(help="another folder for the result [default: the same]")] = None,
 ) -> None:
     """Turn a pickled checkpoint into safetensors, which Sooner reads."""

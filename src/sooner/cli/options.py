@@ -17,7 +17,7 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         help="drafters, comma-separated: ngram, suffix, prediction, grammar, model:PATH, model:self/N, eagle:PATH, "
-        "package:Class",
+        "medusa:PATH, mtp (the model's own), package:Class",
     ),
 ]
 DraftTokens = Annotated[

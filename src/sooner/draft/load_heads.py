@@ -1,14 +1,20 @@
-"""Drafters with a head on the target's hidden states, by the folder that holds it: `eagle:PATH`."""
+"""Drafters with heads on the target's hidden states, by the folder that holds them.
+
+`eagle:PATH`, `medusa:PATH`, and `mtp` for a module in the target's own folder or `mtp:PATH` for one elsewhere.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sooner.cache.paged import pages_for
 from sooner.draft.eagle import Eagle3
 from sooner.draft.eagle_files import read_eagle
 from sooner.draft.heads import Head, HeadDrafter
+from sooner.draft.medusa import MedusaDrafter, read_medusa
+from sooner.draft.mtp import read_mtp
 from sooner.draft.numbering import TEXT, checked_numbering
 from sooner.draft.protocol import Drafter
 from sooner.errors import ModelError
@@ -17,29 +23,51 @@ from sooner.models.locate import find_model
 from sooner.models.tokenizer import Tokenizer
 
 
-def load_eagle(
-    spec: str, folder: Path, target: Decoder, tokenizer: Tokenizer, cache_tokens: int, weights: str
-) -> Drafter:
-    head = read_eagle(folder, target, weights)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A drafter's name, the folder with its heads, and what it is to draft for."""
+
+    spec: str
+    folder: Path
+    target: Decoder
+    tokenizer: Tokenizer
+    cache_tokens: int
+    weights: str
+
+    def drafter(self, head: Head) -> Drafter:
+        shared = {id(self.target.embed), id(self.target.head)}
+        own = sum(matrix.nbytes for matrix in head.matrices if id(matrix) not in shared)
+        return HeadDrafter(self.spec, head, self.target.config.vocabulary, pages_for(self.cache_tokens), own)
+
+
+def _eagle(wanted: Wanted) -> Drafter:
+    head = read_eagle(wanted.folder, wanted.target, wanted.weights)
     if isinstance(head, Eagle3):
-        head = checked_numbering(spec, target, head, tokenizer.encode(TEXT))
-    return drafter_of(spec, head, target, cache_tokens)
+        head = checked_numbering(wanted.spec, wanted.target, head, wanted.tokenizer.encode(TEXT))
+    return wanted.drafter(head)
 
 
-def drafter_of(spec: str, head: Head, target: Decoder, cache_tokens: int) -> Drafter:
-    shared = {id(target.embed), id(target.head)}
-    own = sum(matrix.nbytes for matrix in head.matrices if id(matrix) not in shared)
-    return HeadDrafter(spec, head, target.config.vocabulary, pages_for(cache_tokens), own)
+def _medusa(wanted: Wanted) -> Drafter:
+    return MedusaDrafter(wanted.spec, read_medusa(wanted.folder, wanted.target, wanted.weights), wanted.target)
 
 
-HEADS: dict[str, Callable[[str, Path, Decoder, Tokenizer, int, str], Drafter]] = {"eagle": load_eagle}
+def _mtp(wanted: Wanted) -> Drafter:
+    return wanted.drafter(read_mtp(wanted.folder, wanted.target, wanted.weights))
 
 
-def load_head(spec: str, target: Decoder, tokenizer: Tokenizer, cache_tokens: int, weights: str = "auto") -> Drafter:
-    """`kind:` and what `find_model` takes. Raises ModelError that begins with the drafter."""
+HEADS: dict[str, Callable[[Wanted], Drafter]] = {"eagle": _eagle, "medusa": _medusa, "mtp": _mtp}
+
+
+def load_head(
+    spec: str, target: Decoder, tokenizer: Tokenizer, model: Path, cache_tokens: int, weights: str = "auto"
+) -> Drafter:
+    """`kind:` and what `find_model` takes; `mtp` alone looks into the target's own files, which are at `model`.
+
+    Raises ModelError that begins with the drafter.
+    """
     kind, _, place = spec.partition(":")
-    folder = find_model(place)
+    folder = model if kind == "mtp" and place in ("", "self") else find_model(place)
     try:
-        return HEADS[kind](spec, folder, target, tokenizer, cache_tokens, weights)
+        return HEADS[kind](Wanted(spec, folder, target, tokenizer, cache_tokens, weights))
     except (ModelError, OSError) as error:
         raise ModelError(f"drafter {spec!r}: {error}") from None

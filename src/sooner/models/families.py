@@ -12,6 +12,7 @@ from sooner.weights.names import (
     GGUF_FUSED_NAMES,
     GGUF_NAMES,
     HF_FUSED_NAMES,
+    HF_MIMO_NAMES,
     HF_MIXTRAL_NAMES,
     HF_NAMES,
     HF_POST_NORM_NAMES,
@@ -78,6 +79,14 @@ _TABLE = (
         windowed=upper,
         defaults=_UPPER,
         gguf_defaults=_UPPER_IN_GGUF,
+    ),
+    Family(
+        "mimo",
+        None,
+        biases=("q", "k", "v"),
+        windowed=upper,
+        hf_names=HF_MIMO_NAMES,
+        defaults=_UPPER,
     ),
     Family(
         "qwen3",

@@ -21,7 +21,7 @@ from sooner.errors import ModelError
 from sooner.weights.files import read_json
 from sooner.weights.safetensors import INDEX, INDEX_BYTES, SINGLE
 
-SOURCE = "pytorch_model.bin"
+SINGLES = ("pytorch_model.bin", "medusa_lm_head.pt")
 SOURCE_INDEX = "pytorch_model.bin.index.json"
 
 
@@ -45,10 +45,11 @@ def convert(folder: Path, target: Path) -> list[Path]:
 
 
 def _sources(folder: Path) -> list[Path]:
-    if (folder / SOURCE).is_file():
-        return [folder / SOURCE]
+    for name in SINGLES:
+        if (folder / name).is_file():
+            return [folder / name]
     if not (folder / SOURCE_INDEX).is_file():
-        raise ModelError(f"the folder has neither {SOURCE} nor {SOURCE_INDEX}; give a folder of a .bin checkpoint")
+        raise ModelError(f"the folder has none of {', '.join((*SINGLES, SOURCE_INDEX))}; give one of these")
     shards = read_json(folder / SOURCE_INDEX, INDEX_BYTES).get("weight_map")
     if not isinstance(shards, dict) or not shards:
         raise ModelError(f"{SOURCE_INDEX} has no weight_map of tensor names to files; download it again")

@@ -26,7 +26,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Ours -> the source's, "{}" standing for layer and expert; `ignored` may be there and carry nothing."""
+    """Ours -> the source's, "{}" standing for layer and expert; `ignored` may be there and are nothing to a decoder."""
 
     source: str
     names: Mapping[str, str]
@@ -38,6 +38,10 @@ class NameMap:
 
     def ignores(self, name: str) -> bool:
         return re.sub(r"\d+", "{}", name) in self.ignored
+
+    def knows(self, name: str) -> bool:
+        """Whether it is one of the source's names."""
+        return re.sub(r"\d+", "{}", name) in self.names.values()
 
 
 def _layers(theirs: str, names: Mapping[str, str], bias: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -98,19 +102,35 @@ _MIXTRAL = {
 _PHI3 = dict.fromkeys(("q", "k", "v"), "self_attn.qkv_proj") | dict.fromkeys(("gate", "up"), "mlp.gate_up_proj")
 
 
-def _hugging_face(changes: Mapping[str, str]) -> NameMap:
+def _hugging_face(changes: Mapping[str, str], ignored: Iterable[str] = ()) -> NameMap:
     ends = {"embed": "model.embed_tokens.weight", "norm": "model.norm.weight", "head": "lm_head.weight"}
     names = ends | _layers("model.layers.{}.", _HF_LAYER | dict(changes), _HF_ATTENTION)
     # Old files save this computed table.
-    return NameMap("Hugging Face", names, ignored=("model.layers.{}.self_attn.rotary_emb.inv_freq",))
+    return NameMap("Hugging Face", names, ignored=("model.layers.{}.self_attn.rotary_emb.inv_freq", *ignored))
 
+
+# A module that drafts (draft/mtp.py), in the same files.
+_MTP_NORMS = {f"{name}_norm": f"{name}_layernorm" for name in ("token", "hidden", "final")}
+MTP_NAMES = NameMap(
+    "an MTP module",
+    _layers("model.mtp_layers.{}.", _HF_LAYER | _MTP_NORMS | {"project": "input_proj"}, _HF_ATTENTION),
+)
 
 HF_NAMES = _hugging_face({})
+HF_MIMO_NAMES = _hugging_face({}, MTP_NAMES.names.values())
 HF_POST_NORM_NAMES = _hugging_face(_POST_NORMS)
 HF_MIXTRAL_NAMES = _hugging_face(_MIXTRAL)
 HF_FUSED_NAMES = _hugging_face(_PHI3)
 
 
+MEDUSA_NAMES = NameMap(
+    "Medusa",
+    {
+        "heads.{}.blocks.{}": "{}.{}.linear.weight",
+        "heads.{}.blocks.{}_bias": "{}.{}.linear.bias",
+        "heads.{}.out.{}": "{}.{}.weight",
+    },
+)
 _HEAD_ENDS = {"fc": "fc.weight", "fc_bias": "fc.bias", "embed": "embed_tokens.weight"}
 
 

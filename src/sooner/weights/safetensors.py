@@ -55,7 +55,7 @@ def _nothing_to_read(folder: Path) -> str:
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in folder.glob(pattern))
     if not pickles:
         return f"the folder has no {SINGLE}; give a folder with safetensors weights, or a .gguf file"
-    known = any(name.startswith("pytorch_model") for name in pickles)
+    known = any(name.startswith(("pytorch_model", "medusa_lm_head")) for name in pickles)
     remedy = f"run `sooner convert {folder}`" if known else "give a folder with safetensors weights"
     return f"{pickles[0]} is a pickle, which can run code and is never loaded; {remedy}"
 
