@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from sooner.cli import bench, lab
+from sooner.cli import bench, lab, train
 from sooner.cli.certify import certify
 from sooner.cli.chat import chat
 from sooner.cli.convert import convert
@@ -41,6 +41,7 @@ app.command()(convert)
 app.command()(doctor)
 app.add_typer(bench.app, name="bench")
 app.add_typer(lab.app, name="lab")
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:

@@ -66,6 +66,10 @@ class Tokenizer:
         text = b"".join(self.token_bytes(token, skip_special) for token in ids).decode(errors="replace")
         return text.removeprefix(" ") if self._spelling.prefix else text
 
+    def as_json(self) -> str:
+        """What a tokenizer.json of it holds."""
+        return str(self._backend.to_str())
+
     @property
     def has_chat_template(self) -> bool:
         return self._template is not None
