@@ -217,6 +217,10 @@ class RoundRecord:
     commit_s: float
 
     @property
+    def proposal(self) -> Draft:
+        return Draft(self.draft, self.parents, (None,) * len(self.draft))
+
+    @property
     def depth(self) -> int:
         """Tokens of the draft's longest path."""
         depths: list[int] = []

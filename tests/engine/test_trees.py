@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sooner.cache.paged import Table
 from sooner.certify.tiny import tiny_decoder as exact_decoder
+from sooner.draft.heads import HeadDrafter
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask, Drafter
@@ -22,8 +23,11 @@ from sooner.models.runner import Span, forward
 from sooner.testing import TARGET, check_drafter
 from sooner.types import Draft, Ledger, SamplingParams, Speculation
 from tests.engine.test_equality import SETTINGS
+from tests.engine.test_heads import eagle3
 from tests.support.drafters import BushDrafter
 from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
+from tests.support.heads import build_target, random_tensors, target_config
+from tests.support.heads import target as heads_target
 from tests.support.structures import FORMS, structured
 
 MODELS = ("model:small", "model:same", "model:short", "model:fewer tokens")
@@ -223,3 +227,38 @@ def test_a_drafter_that_only_drafts_chains_refuses_branches() -> None:
     machine, _ = engine({"ngram": load_lookup("ngram")})
     with pytest.raises(InputError, match=r"needs a drafter that branches, none of \['ngram'\] does"):
         machine.add(request([1], None, "ngram", 4, branches=2))
+
+
+def test_heads_draft_trees_on_a_target_that_forgets() -> None:
+    """EAGLE-3 in ragged batches; and sliding windows: what a row no longer sees is counted along its own path."""
+    config = target_config(4, window=8)
+    target = build_target(config, random_tensors(config.shapes(), 0))
+    eagle = HeadDrafter("eagle", eagle3(), VOCABULARY, 64)
+    model = ModelDrafter("model", target.first_layers(2), VOCABULARY, 64)
+    for decoder, drafter in ((heads_target(), eagle), (target, model)):
+        machine, records = engine({drafter.name: drafter}, decoder, cache_tokens=512)
+        prompts = ([5], list(range(30)), [3, 1, 4, 1, 5], list(range(7, 19)))
+        requests = [request(p, SETTINGS["sampled"], drafter.name, 7, branches=1 + i % 3) for i, p in enumerate(prompts)]
+        assert [a.tokens for a in run(machine, requests)] == [plain(r, decoder).tokens for r in requests]
+        assert any(record.depth < len(record.draft) for record in records)
+
+
+@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+def test_a_trees_first_branches_are_the_chain(kind: str) -> None:
+    """Rows that were read one by one beside their cousins say what they say in a chain."""
+    decoder = heads_target()
+    drafter = ModelDrafter("m", decoder.first_layers(2), VOCABULARY, 64)
+    deepest = 0
+    for key in range(6):
+        tokens = [(7 * i + key * i * i) % VOCABULARY for i in range(9)]
+        one = request(tokens, SETTINGS[kind])
+        chain, tree = (
+            drafter.propose([Ask(2 * key + width, one, Ledger(tokens, len(tokens)), 8, "match", branches=width)])[0]
+            for width in (1, 2)
+        )
+        spine: list[int] = []
+        while children := tree.children(spine[-1] if spine else -1):
+            spine.append(children[0])
+        assert tree.follow(chain.tokens) == spine
+        deepest = max(deepest, len(spine))
+    assert deepest >= 3

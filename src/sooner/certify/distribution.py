@@ -214,7 +214,7 @@ def tiny_cases(amount: Amount, seed: int) -> list[Case]:
 
 def own_cases(amount: Amount, seed: int, subject: Subject) -> list[Case]:
     start = subject.prompts[0][: PAGE + 1 - len(PATTERN)]
-    likeliest = np.argsort(-read(subject, start, ())[0], kind="stable")[:LIFTED].tolist()
+    likeliest = np.argsort(-read(subject, start)[0], kind="stable")[:LIFTED].tolist()
     prompt = (*start, *(likeliest[i] for i in PATTERN))
     subject, params = replace(subject, prompts=[prompt]), lifting(subject, prompt, likeliest)
     ways = [(rule, name) for name in subject.drafters for rule in SAMPLED]
@@ -230,7 +230,7 @@ def own_cases(amount: Amount, seed: int, subject: Subject) -> list[Case]:
 def lifting(subject: Subject, prompt: tuple[int, ...], tokens: list[int]) -> SamplingParams:
     """The road of the user's model; its temperature keeps the likeliest of the tokens from being near certain."""
     return SamplingParams(
-        temperature=max(float(np.ptp(read(subject, prompt, ())[0][tokens])) / SPREAD, 0.1),
+        temperature=max(float(np.ptp(read(subject, prompt)[0][tokens])) / SPREAD, 0.1),
         top_k=LIFTED - 1 if subject.bound == 0 else LIFTED,  # rounding must not decide which tokens top-k leaves
         logit_bias=dict.fromkeys(tokens, LIFT),
         max_tokens=K + 2,

@@ -14,7 +14,7 @@ from sooner.certify.subject import Subject
 from sooner.models.runner import Span, forward
 from sooner.sampling.noise import F64, Noise
 from sooner.sampling.road import F32, Road
-from sooner.types import Draft, Request, RoundRecord
+from sooner.types import EMPTY, Draft, Request, RoundRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,10 @@ def first_divergence(
     position, (mine, theirs) = parted
     prefix = [*request.prompt, *plain[:position]]
     spans = (r for r in records if r.start <= len(prefix) < r.start + max(len(r.committed), 1))
-    start, draft = next(((r.start, r.draft) for r in spans), (len(prefix), ()))
-    alone = read(subject, prefix, ())[0]
-    together = read(subject, prefix[:start], draft)[len(prefix) - start]
+    start, draft = next(((r.start, r.proposal) for r in spans), (len(prefix), EMPTY))
+    row = [-1, *draft.follow(prefix[start:])][-1] + 1  # the one that chose at this position
+    alone = read(subject, prefix)[0]
+    together = read(subject, prefix[:start], draft)[row]
     values = np.sort(choice_values(Road.of(request), alone, prefix, Noise(request.seed, request.sample)))
     texts = ["the end" if token < 0 else subject.text_of(token) for token in (mine, theirs)]
     return Divergence(
@@ -80,15 +81,21 @@ def first_divergence(
     )  # fmt: skip
 
 
-def read(subject: Subject, prefix: Sequence[int], draft: Sequence[int], *, alone: bool = False) -> F32:
-    """Logits [1 + len(draft), V] of the pass that verifies `draft` after `prefix`; `alone` in passes of one row, as
-    plain decoding has them."""
+def read(subject: Subject, prefix: Sequence[int], draft: Draft = EMPTY) -> F32:
+    """Logits [1 + len(draft), V] of the pass that verifies `draft` after `prefix`."""
     cache, table = subject.decoder.new_cache(pages_for(len(prefix) + len(draft))), Table()
     if len(prefix) > 1:
         forward(subject.decoder, cache, [Span(table, prefix[:-1], wants=0)])
-    if not alone:
-        return forward(subject.decoder, cache, [Span(table, prefix[-1:], Draft.chain(draft))])[0]
-    return np.concatenate([forward(subject.decoder, cache, [Span(table, [t])])[0] for t in (prefix[-1], *draft)])
+    return forward(subject.decoder, cache, [Span(table, prefix[-1:], draft)])[0]
+
+
+def read_alone(subject: Subject, prefix: Sequence[int], tokens: Sequence[int]) -> F32:
+    """Logits [1 + len(tokens), V] after the prefix and each of the tokens, in passes of one row, as plain decoding has
+    them."""
+    cache, table = subject.decoder.new_cache(pages_for(len(prefix) + len(tokens))), Table()
+    if len(prefix) > 1:
+        forward(subject.decoder, cache, [Span(table, prefix[:-1], wants=0)])
+    return np.concatenate([forward(subject.decoder, cache, [Span(table, [t])])[0] for t in (prefix[-1], *tokens)])
 
 
 def choice_values(road: Road, logits: F32, prefix: Sequence[int], noise: Noise) -> F64:

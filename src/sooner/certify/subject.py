@@ -80,6 +80,7 @@ class Subject:
         drafter: str = "",
         k: DraftTokens = 4,
         rule: Rule = "auto",
+        branches: int = 1,
     ) -> Request:
         """Greedy and sampled requests alike carry their seed; under `auto` a seed means `match`."""
         assert params.max_tokens is not None
@@ -89,7 +90,7 @@ class Subject:
             params=params,
             seed=params.seed or 0,
             seeded=True,
-            speculation=Speculation((drafter,) if drafter else (), k, rule),
+            speculation=Speculation((drafter,) if drafter else (), k, rule, branches),
             eos=self.eos,
             max_tokens=params.max_tokens,
         )

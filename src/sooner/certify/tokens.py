@@ -10,14 +10,16 @@ from functools import partial
 import numpy as np
 
 from sooner.certify.checks import Check, Job, Part
-from sooner.certify.divergence import first_divergence, read
+from sooner.certify.divergence import first_divergence, read, read_alone
 from sooner.certify.subject import Subject, run
+from sooner.draft.protocol import branches
 from sooner.engine.engine import Engine
 from sooner.engine.stats import Stats
 from sooner.outputs import Completion
-from sooner.types import DraftTokens, Request, RoundRecord, Rule, SamplingParams
+from sooner.types import Draft, DraftTokens, Request, RoundRecord, Rule, SamplingParams
 
 LENGTHS = 8  # draft lengths 1..8
+WIDTHS = 3  # branches 1..3, in turn with the lengths
 ADAPTIVE = 4  # the size of the batches whose draft lengths the policy chooses, where the rule allows it
 ROWS = 8  # of a pass that is compared with as many passes of one row
 SETTINGS = ("greedy", "top-p", "min-p", "penalties", "bias", "stop", "greedy, rejection", "greedy, block")
@@ -56,7 +58,9 @@ class Comparison:
 
     def request(self, prompt: int, setting: str, drafter: str = "", k: DraftTokens = 0) -> Request:
         params, rule = self._setting(prompt, setting)
-        return self.subject.request(self.subject.prompts[prompt], params, drafter, k, rule)
+        takes_trees = drafter and rule != "block" and branches(self.subject.drafters[drafter])
+        width = 1 + k % WIDTHS if takes_trees and k != "auto" else 1
+        return self.subject.request(self.subject.prompts[prompt], params, drafter, k, rule, width)
 
     def _setting(self, prompt: int, name: str) -> tuple[SamplingParams, Rule]:
         """Options and rule. Bias and stop string come from the greedy answer, so that they change it."""
@@ -150,17 +154,37 @@ class Comparison:
         return Check(f"{name} (run {rotation + 1})", not bugs, f"{equal}, {drafting}{examples}", figures)
 
     def rows(self, prompt: int) -> list[Check]:
-        """The rows of one pass against as many passes of one row: the shapes of verification and of plain decoding."""
+        """The rows of one pass, as a chain and as a tree with a decoy beside each, against as many passes of one row:
+        the shapes of verification and of plain decoding."""
         tokens = [*self.subject.prompts[prompt], *self.plain(prompt, "greedy").token_ids]
         count = min(ROWS, len(tokens))
         start = len(tokens) - count + 1
-        together = read(self.subject, tokens[:start], tokens[start:])
-        alone = read(self.subject, tokens[:start], tokens[start:], alone=True)
-        difference, bound = float(np.abs(together - alone).max()), self.subject.bound
+        decoys = [(token + 1) % self.subject.decoder.config.vocabulary for token in tokens[start:]]
+        tree = bushy(tokens[start:], decoys)
+        path = [0, *(node + 1 for node in tree.follow(tokens[start:]))]
+        alone = read_alone(self.subject, tokens[:start], tokens[start:])
+        as_chain = read(self.subject, tokens[:start], Draft.chain(tokens[start:]))
+        as_tree = read(self.subject, tokens[:start], tree)[path]
+        difference = max(float(np.abs(rows - alone).max()) for rows in (as_chain, as_tree))
+        bound = self.subject.bound
         margins = np.diff(np.sort(alone)[:, -2:])
-        text = f"largest difference {difference:.2g} in {together.size:,} logits, bound {bound:.2g}"
+        text = f"largest difference {difference:.2g} in {alone.size:,} logits, bound {bound:.2g}"
         figures = {"difference": difference, "bound": bound, "rows": count, "smallest_margin": float(margins.min())}
-        return [Check(f"prompt {prompt + 1}: {count} rows in one pass and alone", difference <= bound, text, figures)]
+        return [
+            Check(
+                f"prompt {prompt + 1}: {count} rows in one pass, as chain and as tree, and alone",
+                difference <= bound,
+                text,
+                figures,
+            )
+        ]
+
+
+def bushy(path: Sequence[int], decoys: Sequence[int]) -> Draft:
+    """A tree with the path in it, and before each of its tokens a decoy beside it."""
+    tokens = tuple(token for pair in zip(decoys, path) for token in pair)
+    parents = tuple(2 * (node // 2) - 1 for node in range(len(tokens)))
+    return Draft(tokens, parents, (None,) * len(tokens))
 
 
 def tokens(quick: bool, seed: int, subject: Subject) -> Part:

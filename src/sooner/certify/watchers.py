@@ -106,7 +106,7 @@ class Watched(Relay):
             self.faults.append(f"{where} its cache covers {cached}, not {low}..{high}")
 
     def _covers(self, start: int, draft: Draft, ledger: Ledger) -> tuple[int, int]:
-        """A model has read the ledger and all its proposals but the last, and keeps what was accepted of them. Others
+        """A model that drafts chains has read all its proposals but the last, and keeps what was accepted. Others
         may cover less of the round, or nothing where they hold no state; never more than the ledger."""
         if not isinstance(self.inner, ModelDrafter) or not len(draft):
             return 0, len(ledger)

@@ -90,7 +90,8 @@ class Planner:
 
     def learn_draft(self, name: str, asks: Seq[Ask], unread: int, seconds: float) -> None:
         """One proposal. unread: ledger tokens that the drafter lacked, the last of each sequence left out."""
-        self.costs.learn_draft(name, len(asks), max(ask.limit for ask in asks), unread, seconds)
+        depth = max(-(-ask.limit // ask.branches) for ask in asks)
+        self.costs.learn_draft(name, len(asks), depth, unread, seconds)
 
     def learn(
         self, turns: Seq[Turn], drafts: Seq[Draft], accepted: Seq[int], committed: Seq[int], marks: Seq[float]
