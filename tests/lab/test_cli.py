@@ -58,6 +58,8 @@ def test_simulate() -> None:
         (["formulas", "--cost", "-1"], "draft cost is -1"),
         (["--port", "70000"], "--port"),
         (["--host", "no.such.place.invalid"], "cannot bind"),
+        (["--port", "8001", "formulas"], "formulas shows no page; leave out --port"),
+        (["--out", "page", "--open"], "leave out --open"),
     ],
 )
 def test_wrong_words_end_in_one_line(words: list[str], message: str) -> None:

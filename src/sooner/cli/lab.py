@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="See the method, try it, understand it: a web page, offline, and its twins on the command line.")
 
+LOCAL = "127.0.0.1"
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9)
 LENGTHS = (1, 2, 4, 8)
 Seed = Annotated[int, typer.Option(min=0, help="of the random draws")]
@@ -27,20 +28,29 @@ Seed = Annotated[int, typer.Option(min=0, help="of the random draws")]
 def lab(
     context: typer.Context,
     out: Annotated[Path | None, typer.Option("--out", help="write the page into this folder instead")] = None,
-    host: Annotated[str, typer.Option(help="address to bind to")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="address to bind to")] = LOCAL,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port; 0 takes a free one")] = 0,
     open_page: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
 ) -> None:
     """Without a command: serve the lab's page on this machine until Ctrl-C."""
+    serving = {"--host": host != LOCAL, "--port": port != 0, "--open": open_page}
+    given = [name for name, is_given in serving.items() if is_given]
     if context.invoked_subcommand:
+        refuse([*given, *(["--out"] if out else [])], f"{context.invoked_subcommand} shows no page")
         return
     from sooner.lab import pages
 
     if out:
+        refuse(given, "--out writes files and serves nothing")
         pages.write(out)
         print(f"wrote {out / 'index.html'}; any web server shows it, for example: python3 -m http.server -d {out}")
         return
     pages.serve(host, port, ready=print_place, open_page=open_page)
+
+
+def refuse(given: list[str], why: str) -> None:
+    if given:
+        raise InputError(f"{why}; leave out {', '.join(given)}")
 
 
 def print_place(url: str) -> None:

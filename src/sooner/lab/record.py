@@ -149,10 +149,10 @@ def likeliest(score: Logprob, text: Callable[[int], str]) -> list[list[str | flo
     return [[text(token), round(math.exp(value), 3)] for token, value in score.top]
 
 
-CHAT = "Name four animals of the sea, and say one thing about each."
+CHAT = "What is the difference between a lake and a pond? Answer in three short sentences."
 EDIT = (
-    "Correct the spelling and repeat the whole text: The quick brown fox jumps over the lazy dog. "
-    "The lazy dog sleeps in the sun, and teh quick brown fox runs away."
+    "Rename the variable tmp to celsius and return the code:\n\n"
+    "def to_fahrenheit(tmp):\n    return tmp * 9 / 5 + 32\n\ndef is_cold(tmp):\n    return tmp < 10\n"
 )
 GREEDY = SamplingParams(temperature=0.0, max_tokens=48, logprobs=3)
 SAMPLED = SamplingParams(temperature=0.7, top_p=0.95, seed=7, max_tokens=48, logprobs=3)

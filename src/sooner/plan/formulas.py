@@ -1,8 +1,8 @@
 """The theory of speculative decoding in closed form (Leviathan et al. 2023, sections 3.2 to 3.5).
 
 alpha: acceptance rate, taken as one constant for every position. k: drafted tokens a round. c: cost of one draft step
-as a share of one plain target pass. A varying alpha gives fewer tokens than its mean promises, because a round is as
-long as its weakest position lets it be.
+as a share of one plain target pass. A varying alpha gives fewer tokens than its mean promises where hard stretches
+last, because they take many short rounds; `sooner.lab.chain.shortfall` computes by how much.
 """
 
 from __future__ import annotations

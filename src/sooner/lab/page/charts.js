@@ -21,6 +21,9 @@ export function ticksOf(min, max, count = 5) {
   return ticks;
 }
 
+/** Whether texts under the axis would meet; then every other one stands lower. */
+const crowded = ({ ticks }, width) => ticks.reduce((letters, [, text]) => letters + text.length + 1, 0) * 8 > width - LEFT - RIGHT;
+
 function frame(x, y, at, width) {
   const bottom = HEIGHT - BOTTOM, right = width - RIGHT;
   return [
@@ -28,8 +31,8 @@ function frame(x, y, at, width) {
       svg("line", { class: "grid", x1: LEFT, x2: right, y1: at.y(tick), y2: at.y(tick) }),
       svg("text", { class: "tick", x: LEFT - 8, y: at.y(tick) + 4, "text-anchor": "end" }, y.text?.(tick) ?? `${tick}`),
     ]),
-    x.ticks.map(([tick, text]) =>
-      svg("text", { class: "tick", x: at.x(tick), y: bottom + 18, "text-anchor": "middle" }, text)),
+    x.ticks.map(([tick, text], i) =>
+      svg("text", { class: "tick", x: at.x(tick), y: bottom + 15 + (crowded(x, width) ? (i % 2) * 13 : 3), "text-anchor": "middle" }, text)),
     svg("line", { class: "axis", x1: LEFT, x2: right, y1: bottom, y2: bottom }),
     svg("text", { class: "label", x: (LEFT + right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, x.label),
     svg("text", { class: "label", x: 0, y: TOP - 17 }, y.label),

@@ -34,6 +34,7 @@ async function load(name) {
 }
 
 async function start() {
+  document.getElementById("unstarted").remove();
   startTheme();
   const lab = { position: startPosition(document.getElementById("position-lab")) };
   const [pairs, results, traces] = await Promise.all(["pairs", "results", "traces"].map(load));
