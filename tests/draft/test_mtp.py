@@ -81,9 +81,9 @@ def test_by_its_name(spec: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_one_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"drafter 'mtp': .* has no MTP module"):
+    with pytest.raises(ModelError, match=r"drafter 'mtp': .*the folder has no MTP module"):
         LLM(str(write_mimo(tmp_path, {})), draft="mtp", threads=1)
-    with pytest.raises(ModelError, match=r"drafter 'mtp': .* is no folder"):
+    with pytest.raises(ModelError, match=r"drafter 'mtp': .* is a file"):
         LLM(draft="mtp", threads=1)
 
 

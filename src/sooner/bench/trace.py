@@ -8,6 +8,7 @@ from itertools import count, takewhile
 from sooner.bench.workloads import Prompt
 from sooner.draft.protocol import Ask, Drafter, Estimates
 from sooner.llm import LLM
+from sooner.models.runner import states
 from sooner.plan.replay import Offer, Recorded
 from sooner.types import LONGEST_DRAFT, Ledger, Request, SamplingParams
 
@@ -35,8 +36,13 @@ def trace(llm: LLM, request: Request, answer: Sequence[int]) -> list[dict[str, O
     """Of each output position what the drafters offer there; nothing at the first, which comes with the prompt."""
     parts = llm.engine.parts
     key, ledger = next(_keys), Ledger([*request.prompt, *answer[:1]], len(request.prompt))
+    seen = {name: states(parts.decoder, [*request.prompt, *answer], d.taps) for name, d in parts.readers.items()}
+    start = 0  # of what the drafters that read features have not seen
     offers: list[dict[str, Offer]] = [{}]
     for place in range(1, len(answer)):
+        for name, reader in parts.readers.items():
+            reader.observe(key, ledger.tokens, start, seen[name][start : len(ledger) - 1])
+        start = len(ledger) - 1
         offers.append(
             {
                 name: offer(drafter, Ask(key, request, ledger, _limit(llm, name), "match", True), answer[place:])

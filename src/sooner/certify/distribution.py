@@ -22,7 +22,7 @@ from sooner.certify.statistics import fit, sample_size
 from sooner.certify.subject import Subject, run_many
 from sooner.certify.tiny import tiny_subject
 from sooner.certify.watchers import Recorder
-from sooner.draft.protocol import Drafter
+from sooner.draft.protocol import Drafter, Features
 from sooner.kernels.interface import PAGE
 from sooner.types import Request, RoundRecord, Rule, SamplingParams
 
@@ -95,6 +95,8 @@ class Case:
 
     def check(self) -> list[Check]:
         drafter = self.subject.drafters[self.drafter] if self.drafter and self.rule != "match" else None
+        if isinstance(drafter, Features):
+            drafter = None  # what it draws from depends on where its draft began, so only the text's law can be known
         params = self.params if self.drafter else replace(self.params, max_tokens=JOINT)
         request = self.subject.request(self.subject.prompts[0], params, self.drafter, K, self.rule)
         try:

@@ -116,7 +116,7 @@ class Speed:
     def long_run(self, name: str, k: int) -> list[Check]:
         """A long answer: nothing that a drafter loses on the way may add up."""
         inner = self.subject.drafters[name]
-        watched = Watched(inner, compares=self.subject.bound == 0 or not inner.samples)
+        watched = Watched(inner, self.subject.bound == 0 or not inner.samples, self.subject.decoder)
         prompt, tokens = self.subject.prompts[0], self.amount.long
         params = self._params(False, tokens)
         records: list[RoundRecord] = []

@@ -10,7 +10,9 @@ import numpy as np
 
 from sooner.certify.rows import Rows
 from sooner.draft.model import ModelDrafter
-from sooner.draft.protocol import Ask, Drafter, branches
+from sooner.draft.protocol import Ask, Drafter, Features, branches
+from sooner.models.decoder import Decoder
+from sooner.models.runner import states
 from sooner.types import Draft, Ledger
 from sooner.verify.rejection import proposal
 
@@ -25,6 +27,8 @@ class Relay:
     def __init__(self, inner: Drafter) -> None:
         self.name, self.samples, self.trees = inner.name, inner.samples, branches(inner)
         self.inner = inner
+        if isinstance(inner, Features):
+            self.taps, self.adopt, self.observe = inner.taps, inner.adopt, inner.observe
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         return self.inner.propose(asks)
@@ -68,9 +72,9 @@ class Watched(Relay):
     alone, as they do where kernels promise equal bits and in lookups.
     """
 
-    def __init__(self, inner: Drafter, compares: bool) -> None:
+    def __init__(self, inner: Drafter, compares: bool, target: Decoder) -> None:
         super().__init__(inner)
-        self._compares = compares
+        self._compares, self._target = compares, target
         self._drafted: dict[int, tuple[int, Draft]] = {}
         self.rounds = 0
         self.compared = 0
@@ -87,6 +91,9 @@ class Watched(Relay):
 
     def _compare(self, ask: Ask, draft: Draft) -> None:
         fresh = replace(ask, key=next(_keys))
+        if isinstance(self.inner, Features):
+            tokens = ask.ledger.tokens
+            self.inner.observe(fresh.key, tokens, 0, states(self._target, tokens[:-1], self.inner.taps))
         [alone] = self.inner.propose([fresh])
         self.inner.forget(fresh.key)
         self.compared += 1

@@ -24,10 +24,8 @@ from sooner.draft.growth import Drawing
 from sooner.draft.protocol import Ask
 from sooner.errors import DrafterError
 from sooner.kernels.interface import PAGE, Kernels, LayerCache, Packed, Rows
-from sooner.models.runner import F32, Span, layout
+from sooner.models.runner import F32, READ_ROWS, Span, layout
 from sooner.types import Draft, Ledger
-
-READ_ROWS = 512  # of one pass over features: bounds its memory
 
 
 class Head(Protocol):

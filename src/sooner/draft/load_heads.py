@@ -17,7 +17,7 @@ from sooner.draft.medusa import MedusaDrafter, read_medusa
 from sooner.draft.mtp import read_mtp
 from sooner.draft.numbering import TEXT, checked_numbering
 from sooner.draft.protocol import Drafter
-from sooner.errors import ModelError
+from sooner.errors import InputError, ModelError
 from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.models.tokenizer import Tokenizer
@@ -66,7 +66,10 @@ def load_head(
     Raises ModelError that begins with the drafter.
     """
     kind, _, place = spec.partition(":")
-    folder = model if kind == "mtp" and place in ("", "self") else find_model(place)
+    own = kind == "mtp" and place in ("", "self")
+    if not own and not place:
+        raise InputError(f"drafter {spec!r} needs the folder of its heads; write {kind}:PATH")
+    folder = model if own else find_model(place)
     try:
         return HEADS[kind](Wanted(spec, folder, target, tokenizer, cache_tokens, weights))
     except (ModelError, OSError) as error:

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from sooner.cache.paged import PagedCache
 from sooner.draft.eagle import one_layer_cache
+from sooner.errors import ModelError
 from sooner.kernels.interface import Kernels, LayerCache, Norm, Packed, Rows
 from sooner.models.build import Builder
 from sooner.models.decoder import Decoder, Layer, capped
-from sooner.models.settings import require
 from sooner.weights.names import MTP_NAMES, rename
 from sooner.weights.safetensors import read_folder
 
@@ -64,9 +64,11 @@ class Mtp:
 
 def read_mtp(folder: Path, target: Decoder, weights: str) -> Mtp:
     """The module in a checkpoint's folder. Raises ModelError."""
-    require(folder.is_dir(), f"{folder} is no folder, and MTP modules are read from folders only")
+    if not folder.is_dir():
+        raise ModelError(f"{folder.name} is a file, and MTP modules are read from Hugging Face folders; give mtp:PATH")
     tensors = {name: stored for name, stored in read_folder(folder).items() if MTP_NAMES.knows(name)}
-    require(bool(tensors), f"{folder} has no MTP module (model.mtp_layers.0)")
+    if not tensors:
+        raise ModelError("the folder has no MTP module (model.mtp_layers.0); give mtp:PATH, or another drafter")
     config = replace(target.config, attention=target.config.attention[-1:])
     layer = {name: shape for name, shape in config.shapes().items() if name.startswith("layers.0.")}
     vectors = dict.fromkeys((f"layers.0.{name}_norm" for name in ("token", "hidden", "final")), (config.hidden,))

@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sooner.cache.paged import PagedCache, Table
+from sooner.cache.paged import PagedCache, Table, pages_for
 from sooner.kernels.interface import PAGE, Rows
 from sooner.models.decoder import Decoder
 from sooner.types import EMPTY, Draft
 
 F32 = NDArray[np.float32]
+READ_ROWS = 512  # of one pass over a text: bounds its memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,16 @@ def tapped(
         cache.advance(span.table, end)
     cuts = np.cumsum([span.wants + len(span.draft) - span.stored for span in spans])[:-1]
     return np.split(logits.cpu().numpy(), cuts), list(torch.split(features, [span.rows for span in spans]))
+
+
+def states(decoder: Decoder, tokens: Sequence[int], taps: Sequence[int]) -> Tensor:
+    """The features [n, taps, width] of a text by itself, as the rounds of one sequence would see them."""
+    cache, table = decoder.new_cache(pages_for(len(tokens))), Table()
+    parts = [torch.empty(0, len(taps), decoder.config.hidden, device=decoder.device)]
+    for start in range(0, len(tokens), READ_ROWS):
+        span = Span(table, tokens[start : start + READ_ROWS], wants=0)
+        parts += tapped(decoder, cache, [span], taps)[1]
+    return torch.cat(parts)
 
 
 def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
