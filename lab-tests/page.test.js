@@ -143,18 +143,38 @@ suite("the page", () => {
 
   test("2: your own trace, and files that are none", () => onPage(async (page) => {
     const chooser = page.locator("#round input[type=file]");
-    const lines = [ROUND, { ...ROUND, start: 7, draft: [], draft_pieces: [], accepted: 0, committed: [3], committed_pieces: ["!"], kind: "bonus" }];
+    const lines = [ROUND, { ...ROUND, start: 7, draft: [], draft_pieces: [], accepted: 0, committed: [3], committed_pieces: ["!"], committed_text: "!", kind: "bonus" }];
     await chooser.setInputFiles(file("mine.jsonl", lines.map((line) => JSON.stringify(line)).join("\n")));
     await page.click("#round-end");
     assert.equal(await page.locator("#trace-text").innerText(), " a c!");
     for (const [text, complaint] of [
       ["{", /Line 1 is not JSON/], ["", /no rounds/], [JSON.stringify({ ...ROUND, draft: "x" }), /Line 1: the field draft is "x"/],
       [JSON.stringify({ ...ROUND, kind: undefined }), /field kind is missing/], [JSON.stringify({ ...ROUND, accepted: 3 }), /accepted is 3, above/],
-      [JSON.stringify({ ...ROUND, committed: [] }), /committed is empty|above/], [JSON.stringify({ ...ROUND, parents: [-1, -1] }), /tree/],
+      [JSON.stringify({ ...ROUND, committed: [] }), /committed is empty|above/], [JSON.stringify({ ...ROUND, parents: [-1] }), /parents has 1 entries/],
     ]) {
       await chooser.setInputFiles(file("bad.jsonl", text));
       await page.locator("#trace-error", { hasText: complaint }).waitFor({ timeout: 2000 });
     }
+  }));
+
+  test("2: a draft that is a tree", () => onPage(async (page) => {
+    const tree = { ...ROUND, draft: [7, 8, 9, 10], parents: [-1, -1, 1, 1], accepted: 2, committed: [8, 10, 11], kind: "bonus",
+      draft_pieces: [" a", " b", " c", " d"], committed_pieces: [" b", " d", " e"], committed_text: " b d e" };
+    await page.locator("#round input[type=file]").setInputFiles(file("tree.jsonl", JSON.stringify(tree)));
+    await page.click("#round-next");
+    assert.deepEqual(await cells(page, "#rows-table"), [
+      ["4", "prompt 5", "␣a or ␣b", "␣b", "accepted"],
+      ["5", "␣a", "nothing: it gives the bonus", "computed, never looked at", "its prefix holds ␣a, which was rejected"],
+      ["6", "␣b", "␣c or ␣d", "␣d", "accepted"],
+      ["7", "␣c", "nothing: it gives the bonus", "computed, never looked at", "its prefix holds ␣c, which was rejected"],
+      ["8", "␣d", "nothing: it gives the bonus", "␣e", "bonus ␣e"],
+    ]);
+    await page.click("#round-next");
+    assert.match((await texts(page, "#round-view [role=status]"))[0], /2 on one branch are accepted.*bonus: ␣e/);
+    await page.click("#round-next");
+    assert.deepEqual((await cells(page, "#cache-table")).slice(-5).map((row) => row[2]), [
+      "dropped: not part of the answer", "kept: accepted, moved to 5", "dropped: not part of the answer", "kept: accepted, moved to 6", "not computed yet: the next pass reads this bonus",
+    ]);
   }));
 
   test("3: the published experiment, exactly and as a run", () => onPage(async (page) => {

@@ -38,6 +38,24 @@ def test_word_models_play_the_classic_example() -> None:
     assert shown["words-sampled"]["rounds"] == sampled["rounds"]
 
 
+def test_what_is_shown_of_many_at_once(tmp_path: Path) -> None:
+    data = {
+        "command": "sooner bench speed", "date": "2026-01-02T03:04:05+00:00",
+        "levels": [
+            {"concurrency": 4, "plain": {"tok_s": 50.0, "x": 1}, "speculative": {"tok_s": 40.0}, "identical": True}
+        ],
+    }  # fmt: skip
+    measured = {"speed": [], "peers": [], "cost": [], "concurrency": [("title", "file", data)]}
+    shown = results.summarise(measured, ["a machine"], tmp_path)
+    assert shown["concurrency"] == [
+        {
+            "levels": [{"concurrency": 4, "plain_tok_s": 50.0, "spec_tok_s": 40.0, "identical": True}],
+            "title": "title", "file": "file", "command": "sooner bench speed", "date": "2026-01-02",
+        }
+    ]  # fmt: skip
+    assert shown["controls"] == []
+
+
 @pytest.mark.slow
 def test_traces_are_what_the_engine_says_today() -> None:
     shown = (PAGE / "data" / "traces.json").read_text(encoding="utf-8")

@@ -29,8 +29,8 @@ function readLine(line, number) {
   if (round.accepted > round.draft.length || round.accepted > round.committed.length) {
     throw new Error(`Line ${number}: accepted is ${round.accepted}, above the ${round.draft.length} drafted or ${round.committed.length} committed.`);
   }
-  if (round.parents?.some((parent, node) => parent !== node - 1)) {
-    throw new Error(`Line ${number}: this round drafted a tree; the page shows chains. Record with a drafter that proposes chains.`);
+  if (round.parents?.length !== undefined && round.parents.length !== round.draft.length) {
+    throw new Error(`Line ${number}: parents has ${round.parents.length} entries for ${round.draft.length} drafted tokens.`);
   }
   if (round.committed.length === 0) throw new Error(`Line ${number}: committed is empty; a round commits at least one token.`);
   return round;
@@ -40,4 +40,22 @@ function readLine(line, number) {
 function readRound(round) {
   const pieces = (ids, texts) => ids.map((id, i) => [id, texts?.[i] ?? `#${id}`]);
   return { ...round, draft: pieces(round.draft, round.draft_pieces), committed: pieces(round.committed, round.committed_pieces) };
+}
+
+/** The draft as a tree, a chain unless it says otherwise: who follows whom, and the nodes that were accepted. */
+export function shapeOf({ draft, parents = draft.map((_, node) => node - 1), committed, accepted }) {
+  const children = (node) => parents.flatMap((parent, child) => (parent === node ? [child] : []));
+  const path = [];
+  for (let i = 0, node = -1; i < accepted; i++) {
+    node = children(node).find((child) => draft[child][0] === committed[i][0]);
+    path.push(node);
+  }
+  const chain = parents.every((parent, node) => parent === node - 1);
+  /** The first token that a node's row has read and that was not accepted; undefined where all were. */
+  const astray = (node) => {
+    let found;
+    for (; node >= 0; node = parents[node]) if (!path.includes(node)) found = node;
+    return found;
+  };
+  return { children, path, astray, chain, parents };
 }

@@ -138,7 +138,7 @@ function measured({ source, curve, alpha, batch, c }) {
   const simple = ks.map((k) => [k, speedup(alpha, k, c)]);
   const sizes = [...new Set([1, 4, 16, batch])].sort((a, b) => a - b);
   const series = [{ name: "the formula", tone: "grey", dashed: true, points: simple },
-    ...sizes.map((size, i) => ({ name: `${size} at once`, tone: ["accepted", "target", "draft", "bonus"][i], points: at(size) }))];
+    ...sizes.map((size, i) => ({ name: `${size} in the batch`, tone: ["accepted", "target", "draft", "bonus"][i], points: at(size) }))];
   const best = bestLength(alpha, c, 16, (k) => verification(costs, batch, k)), gain = at(batch)[best][1];
   const promised = bestLength(alpha, c, 16), real = at(batch)[promised][1];
   const top = Math.max(...simple.map(([, value]) => value));
@@ -147,7 +147,7 @@ function measured({ source, curve, alpha, batch, c }) {
       stat("a pass over the batch", `${fixed(passMs(costs, batch), 1)} ms`), stat("4 drafts each", `${fixed(passMs(costs, batch * 5), 1)} ms`),
       stat("best length", best === 0 ? "0: do not draft" : `${best} (${times(gain)})`),
       stat("4 drafts pay from α", breakEven(4, c, verification(costs, batch, 4)) === null ? "never" : fixed(breakEven(4, c, verification(costs, batch, 4)), 2))),
-    note(h("span", { id: "measured" }, `The formula would draft ${promised} and promises ${times(speedup(alpha, promised, c))}; at ${batch} at once that really gives `,
+    note(h("span", { id: "measured" }, `The formula would draft ${promised} and promises ${times(speedup(alpha, promised, c))}; with ${batch} in the batch that really gives `,
       h("strong", {}, times(real)), real < 1 ? ": a loss." : ".")),
     h("div", { class: "figures" },
       lineChart({ title: `Speedup by draft length: ${source.title}`, x: { min: 0, max: 16, label: "draft length k", ticks: [0, 4, 8, 12, 16].map((n) => [n, `${n}`]) },

@@ -1,6 +1,6 @@
 // Section 2: one round, step by step, from traces of the real engine or from a file of `--trace`.
 
-import { readTrace } from "../math/trace.js";
+import { readTrace, shapeOf } from "../math/trace.js";
 import { barChart } from "../charts.js";
 import { button, choiceField, fileField, fixed, h, note, show, table } from "../ui.js";
 
@@ -89,7 +89,7 @@ function render({ trace, round, phase }) {
     h("ol", { class: "phases", "aria-label": "Steps of a round" }, PHASES.map((name, i) => h("li", { "aria-current": i === phase && "step" }, name))),
     h("h3", {}, "The answer"),
     answer(one, before, phase),
-    phase === 1 && rowsTable(trace, one, before),
+    phase === 1 && rowsTable(one, before),
     phase === 1 && one.laws && lawCharts(trace, one, before),
     phase === 3 && cacheTable(one, before),
     h("h3", {}, "So far"),
@@ -99,23 +99,25 @@ function render({ trace, round, phase }) {
 
 /** Tokens as chips: the prefix, then the draft or what became of it. */
 function answer(one, before, phase) {
-  const shown = before.slice(-MOST_CHIPS), hidden = before.length - shown.length;
-  const drafted = one.draft.map((token, i) => chip(token, phase < 2 ? "draft" : i < one.accepted ? "accepted" : "dropped"));
-  const after = phase < 2 || one.committed.length <= one.accepted ? [] : [chip(one.committed.at(-1), one.kind, one.kind)];
-  const kept = drafted.slice(0, one.accepted), gone = drafted.slice(one.accepted);
+  const shown = before.slice(-MOST_CHIPS), hidden = before.length - shown.length, { path, chain, parents } = shapeOf(one);
+  const after = (i) => !chain && `after ${visible(parents[i] < 0 ? before.at(-1)[0][1] : one.draft[parents[i]][1])}`;
+  const drafted = one.draft.map((token, i) =>
+    chip(token, phase < 2 ? "draft" : path.includes(i) ? "accepted" : "dropped", phase < 2 && after(i)));
+  const last = phase < 2 || one.committed.length <= one.accepted ? [] : [chip(one.committed.at(-1), one.kind, one.kind)];
+  const kept = path.map((node) => drafted[node]), gone = drafted.filter((_, node) => !path.includes(node));
   return h("div", { class: "answer", tabindex: "0", role: "region", "aria-label": "Tokens of the answer" },
     h("ul", { class: "tokens" }, hidden > 0 && h("li", { class: "is-prompt" }, `${hidden} tokens before`),
-      shown.map(([token, kind]) => chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain")), kept, after, gone));
+      shown.map(([token, kind]) => chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain")), kept, last, gone));
 }
 
 function tell(trace, one, phase, before) {
   const k = one.draft.length, last = visible(before.at(-1)?.[0]?.[1] ?? "");
   if (phase === 0) {
     return k === 0 ? "Nothing is drafted, as always in the pass that reads the prompt, or where nothing seems worth it: the target decodes one token."
-      : `The draft (${one.drafter}) proposes ${k} token${k > 1 ? "s" : ""} after ${last}. Nothing is decided yet.`;
+      : `The draft (${one.drafter}) proposes ${k} token${k > 1 ? "s" : ""} after ${last}${shapeOf(one).chain ? "" : ", as a tree: several may follow one place"}. Nothing is decided yet.`;
   }
   if (phase === 1) {
-    return `One pass of the target reads the last token and the draft: ${k + 1} row${k ? "s" : ""}. Each row has read everything before it, and nothing after.`;
+    return `One pass of the target reads the last token and the draft: ${k + 1} row${k ? "s" : ""}. Each row has read ${shapeOf(one).chain ? "everything before it, and nothing after" : "the text and its own branch, and no other"}.`;
   }
   if (phase === 2) return committing(one);
   const cached = before.length + one.accepted;
@@ -125,30 +127,32 @@ function tell(trace, one, phase, before) {
 function committing(one) {
   const k = one.draft.length, a = one.accepted, last = visible(one.committed.at(-1)[1]);
   if (one.committed.length === a) return `${a} accepted, and the answer ends with ${last}: the rest of the round is dropped, and there is no bonus.`;
-  if (one.kind === "bonus") return k ? `All ${k} are accepted, and the last row gives a bonus: ${last}.` : `The row gives ${last}.`;
-  return `${a} accepted. ${visible(one.draft[a][1])} is rejected, and the target's own token ${last} is committed instead: a correction.${k - a > 1 ? " What was drafted after it is dropped unseen." : ""}`;
+  const { path, children, chain } = shapeOf(one);
+  if (one.kind === "bonus") return k ? `${chain ? `All ${k} are` : `${a} on one branch are`} accepted, and the last row gives a bonus: ${last}.` : `The row gives ${last}.`;
+  const rejected = children(path.at(-1) ?? -1).map((node) => visible(one.draft[node][1])).join(" and ");
+  return `${a} accepted. ${rejected} ${chain ? "is" : "stood there and"} rejected, and the target's own token ${last} is committed instead: a correction.${k - a > 1 ? " What was drafted after it is dropped unseen." : ""}`;
 }
 
-function rowsTable(trace, one, before) {
-  const start = before.length;
+function rowsTable(one, before) {
+  const shape = shapeOf(one);
   const rows = Array.from({ length: one.draft.length + 1 }, (_, i) => {
     const reads = visible(i === 0 ? before.at(-1)?.[0]?.[1] ?? "" : one.draft[i - 1][1]);
-    const checks = i < one.draft.length ? visible(one.draft[i][1]) : "nothing: it gives the bonus";
-    return [`${start - 1 + i}`, reads, checks, ...looked(trace, one, i)];
+    const checks = shape.children(i - 1).map((node) => visible(one.draft[node][1])).join(" or ") || "nothing: it gives the bonus";
+    return [`${before.length - 1 + i}`, reads, checks, ...looked(one, shape, i - 1)];
   });
   const sampled = one.laws && one.rule !== "match";
   return table("Rows of the pass", ["row", "has read up to", "checks", sampled ? "p and q of it" : "target's choice", "verdict"], rows, { class: "text wide", id: "rows-table" });
 }
 
-function looked(trace, one, i) {
-  const a = one.accepted;
-  if (i > a) return ["computed, never looked at", `its prefix holds ${visible(one.draft[a][1])}, which was rejected`];
+/** What the row behind a node (-1: behind the text) was good for. */
+function looked(one, { path, children, astray }, node) {
+  const stray = astray(node), i = node < 0 ? 0 : path.indexOf(node) + 1;
+  if (stray !== undefined) return ["computed, never looked at", `its prefix holds ${visible(one.draft[stray][1])}, which was rejected`];
   if (i >= one.committed.length) return ["not needed", "the answer has ended"];
-  const chosen = visible(one.committed[i][1]), top = one.top?.[i];
+  const chosen = visible(one.committed[i][1]), top = one.top?.[i], checks = children(node).length > 0;
   const odds = top ? ` (${top.map(([text, p]) => `${visible(text)} ${fixed(p, 2)}`).join(", ")})` : "";
-  const ratio = one.laws && one.rule !== "match" && i < one.draft.length;
-  const choice = ratio ? ratioText(one, i) : `${chosen}${odds}`;
-  return [choice, i < a ? "accepted" : i < one.draft.length ? `rejected; correction ${chosen}` : `bonus ${chosen}`];
+  const choice = one.laws && one.rule !== "match" && checks ? ratioText(one, i) : `${chosen}${odds}`;
+  return [choice, i < one.accepted ? "accepted" : checks ? `rejected; correction ${chosen}` : `bonus ${chosen}`];
 }
 
 function ratioText(one, i) {
@@ -169,11 +173,13 @@ function lawCharts(trace, one, before) {
 }
 
 function cacheTable(one, before) {
-  const a = one.accepted, from = Math.max(before.length - 3, 0);
+  const { path, chain } = shapeOf(one), from = Math.max(before.length - 3, 0);
   const kept = before.slice(from).map(([token], i) => [`${from + i}`, visible(token[1]), "kept"]);
-  const drafted = one.draft.map((token, i) => [`${before.length + i}`, visible(token[1]), i < a ? "kept: accepted" : "dropped: not part of the answer"]);
-  const due = one.committed.length > a
-    ? [[`${before.length + a}`, visible(one.committed.at(-1)[1]), `not computed yet: the next pass reads this ${one.kind}`]] : [];
+  const fate = (i) => (!path.includes(i) ? "dropped: not part of the answer"
+    : chain || path.indexOf(i) === i ? "kept: accepted" : `kept: accepted, moved to ${before.length + path.indexOf(i)}`);
+  const drafted = one.draft.map((token, i) => [`${before.length + i}`, visible(token[1]), fate(i)]);
+  const due = one.committed.length > path.length
+    ? [[`${before.length + path.length}`, visible(one.committed.at(-1)[1]), `not computed yet: the next pass reads this ${one.kind}`]] : [];
   return table("Keys and values in the cache, by position", ["position", "token", "keys and values"], [...kept, ...drafted, ...due], { class: "text", id: "cache-table" });
 }
 
@@ -182,7 +188,7 @@ function counts(trace, round, phase) {
   const total = (count) => past.reduce((sum, one) => sum + count(one), 0);
   const committed = total((one) => one.committed.length), drafted = total((one) => one.draft.length), accepted = total((one) => one.accepted);
   const stat = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-  const text = past.flatMap((one) => one.committed.map(([, piece]) => piece)).join("");
+  const text = past.map((one) => one.committed_text ?? one.committed.map(([, piece]) => piece).join("")).join("");
   return [
     h("dl", { class: "stats" }, stat("target passes", `${past.length}`), stat("tokens", `${committed}`),
       stat("tokens a round", past.length ? fixed(committed / past.length, 2) : "none"), stat("accepted / drafted", `${accepted} / ${drafted}`)),
