@@ -5,19 +5,25 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from sooner.draft.eagle_files import read_eagle
+from sooner.draft.heads import Head, HeadDrafter
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask, Drafter
 from sooner.types import Request, Rule, SamplingParams, Speculation
 from tests.support.drafters import SamplingDrafter, Stateless
 from tests.support.engines import VOCABULARY, Answer, engine, request, run, tiny_decoder
+from tests.support.heads import eagle1_tensors, layer_settings, write_head
 
 ROUNDS = 2_000
 PAGES = 7  # for up to six requests of up to three pages each: some are preempted
@@ -42,6 +48,13 @@ options = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 6),
     },
 )
+
+
+@cache
+def head() -> Head:
+    """An EAGLE-1 head with random weights."""
+    with TemporaryDirectory() as folder:
+        return read_eagle(write_head(Path(folder), layer_settings(), eagle1_tensors()), TARGET, "auto")
 
 
 class Letters:
@@ -75,10 +88,12 @@ class Fuzz(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.guesser = Guesser()
+        self.head = HeadDrafter("head", head(), VOCABULARY, PAGES)  # it never needs more pages than the target
         drafters: dict[str, Drafter] = {
             "guesser": self.guesser,
             "model": ModelDrafter("model", tiny_decoder(9, 1), VOCABULARY, 2 * PAGES),
             "target": ModelDrafter("target", TARGET, VOCABULARY, 2 * PAGES),
+            "head": self.head,
             "suffix": load_lookup("suffix"),
             "ngram": load_lookup("ngram"),
             "sampling": SamplingDrafter(VOCABULARY),
@@ -94,7 +109,7 @@ class Fuzz(RuleBasedStateMachine):
         prompt=st.lists(tokens, min_size=1, max_size=24),
         chosen=options,
         length=st.integers(0, 16),
-        drafter=st.sampled_from(["guesser", "guesser", "model", "target", "suffix", "ngram", "sampling"]),
+        drafter=st.sampled_from(["guesser", "guesser", "model", "target", "head", "suffix", "ngram", "sampling"]),
         k=st.integers(0, 8),
         verify=st.sampled_from(["match", "rejection", "block"]),
         sample=st.integers(0, 3),
@@ -147,6 +162,7 @@ class Fuzz(RuleBasedStateMachine):
     def cache_is_whole(self) -> None:
         scheduler = self.machine.scheduler
         self.machine.parts.cache.check_integrity([s.table for s in [*scheduler.running, *scheduler.waiting]])
+        self.head._cache.check_integrity([state.table for state in self.head._states.values()])
 
     def teardown(self) -> None:
         while self.machine.busy:
@@ -154,7 +170,7 @@ class Fuzz(RuleBasedStateMachine):
         cache = self.machine.parts.cache
         assert cache.free_pages == cache.pages
         assert not any(
-            self.machine.parts.drafters[name].cached(key) for name in ("model", "target") for key in range(99)
+            self.machine.parts.drafters[name].cached(key) for name in ("model", "target", "head") for key in range(99)
         )
         Fuzz.rounds += len(self.records)
 
@@ -162,7 +178,7 @@ class Fuzz(RuleBasedStateMachine):
 def test_random_drafts_aborts_stop_rules_and_settings_give_plain_answers() -> None:
     Fuzz.rounds = Fuzz.finished = 0
     how = settings(
-        max_examples=46,
+        max_examples=40,
         stateful_step_count=50,
         deadline=None,
         derandomize=True,

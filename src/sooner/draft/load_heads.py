@@ -70,6 +70,8 @@ def load_head(
     if not own and not place:
         raise InputError(f"drafter {spec!r} needs the folder of its heads; write {kind}:PATH")
     folder = model if own else find_model(place)
+    if not folder.is_dir():
+        raise ModelError(f"drafter {spec!r}: {folder.name} is a file, heads are read from folders; write {kind}:PATH")
     try:
         return HEADS[kind](Wanted(spec, folder, target, tokenizer, cache_tokens, weights))
     except (ModelError, OSError) as error:

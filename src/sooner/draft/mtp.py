@@ -64,8 +64,6 @@ class Mtp:
 
 def read_mtp(folder: Path, target: Decoder, weights: str) -> Mtp:
     """The module in a checkpoint's folder. Raises ModelError."""
-    if not folder.is_dir():
-        raise ModelError(f"{folder.name} is a file, and MTP modules are read from Hugging Face folders; give mtp:PATH")
     tensors = {name: stored for name, stored in read_folder(folder).items() if MTP_NAMES.knows(name)}
     if not tensors:
         raise ModelError("the folder has no MTP module (model.mtp_layers.0); give mtp:PATH, or another drafter")
