@@ -48,6 +48,7 @@ class Growth:
         self.expanded: list[int] = []
         self._branches, self._stops = branches, stops
         self._open: list[tuple[float, int]] = [(-1.0, -1)]  # minus the chance of its whole path, and the node
+        self._chance = -1.0  # of the node that was opened last
 
     @property
     def room(self) -> int:

@@ -45,7 +45,10 @@ class LookupDrafter(ABC, Generic[IndexT]):
         """At most ask.limit tokens to propose; the index has read the whole ledger."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [Draft.chain(until_stop(self.copy(self.index_of(ask), ask), ask)) for ask in asks]
+        return [self.draft(ask) for ask in asks]
+
+    def draft(self, ask: Ask) -> Draft:
+        return Draft.chain(until_stop(self.copy(self.index_of(ask), ask), ask))
 
     def index_of(self, ask: Ask) -> IndexT:
         """The index of the ask's sequence, caught up with its ledger."""

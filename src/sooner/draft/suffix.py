@@ -143,7 +143,8 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
     of occurrences, and falls with each occurrence that went on differently.
 
     min_confidence: the draft ends before the first token whose chance of being right together with all before it, the
-    product of the estimates, is lower; where the policy has weighed them it decides. doubt: tokens of a single match at
+    product of the estimates, is lower; where the policy has weighed them it decides. A tree goes down to the share of
+    min_confidence that each of its branches has. doubt: tokens of a single match at
     which a copy is right every other time.
     """
 
@@ -173,8 +174,8 @@ class SuffixDrafter(LookupDrafter[SuffixAutomaton]):
         """
         return (confidence for _, confidence in self._rated(self.index_of(ask), ask.limit))
 
-    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [self._tree(ask) if ask.branches > 1 else chain for ask, chain in zip(asks, super().propose(asks))]
+    def draft(self, ask: Ask) -> Draft:
+        return self._tree(ask) if ask.branches > 1 else super().draft(ask)
 
     def _tree(self, ask: Ask) -> Draft:
         """The rows that are likeliest to be accepted, each counted with those before it on its path."""
