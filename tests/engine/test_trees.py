@@ -181,6 +181,25 @@ def test_structured_output_is_the_same_with_trees(form: str) -> None:
         assert run(machine, [tree])[0].tokens == plain(one).tokens
 
 
+def test_log_probabilities_are_those_of_the_rows_that_chose() -> None:
+    params = SamplingParams(temperature=0.7, seed=2, logprobs=2, max_tokens=20)
+    machine, records = engine(drafters())
+    one = request([3, 1, 4], params, "model:same", 8, branches=2)
+    pairs = zip(run(machine, [one])[0].pieces, plain(one).pieces, strict=True)
+    assert all(a.logprob and b.logprob and abs(a.logprob.logprob - b.logprob.logprob) < 1e-4 for a, b in pairs)
+    assert any(tuple(range(-1, len(r.draft) - 1)) != r.parents for r in records if r.accepted > 1)
+
+
+def test_a_stop_inside_the_kept_path_ends_the_request_there() -> None:
+    """CASES.md 1 and 2, on a tree: what follows the stop is neither committed nor counted."""
+    whole = plain(request([3, 1, 4], SamplingParams(temperature=0.0, max_tokens=20))).tokens
+    params = SamplingParams(temperature=0.0, max_tokens=20, stop_token_ids=(whole[5],))
+    machine, _ = engine({"bush": BushDrafter(VOCABULARY, {(3, 1, 4): whole})})
+    [done] = run(machine, [request([3, 1, 4], params, "bush", 15, branches=2)])
+    assert (done.tokens, done.reason) == (whole[: whole.index(whole[5]) + 1], "stop")
+    assert done.stats.accepted == len(done.tokens) - 1
+
+
 def test_a_cached_prefix_and_a_drafter_that_comes_back_late() -> None:
     machine, _ = engine(drafters())
     prompt = [i * 7 % VOCABULARY for i in range(50)]

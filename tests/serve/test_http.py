@@ -38,6 +38,7 @@ LONG = {"prompt": "the", "max_tokens": 100, "ignore_eos": True}
         ({"prompt": "a", "logprobs": 21}, "logprobs", "20"),
         ({"prompt": "a", "speculative": {"drafter": "eagle"}}, None, "drafter 'eagle' is not loaded"),
         ({"prompt": "a", "speculative": {"k": 4}}, None, "k"),
+        ({"prompt": "a", "speculative": {"draft_branches": 2}}, None, "needs a number of draft_tokens"),
         ({"prompt": "a", "stream_options": {}}, "stream_options", "needs stream"),
         ({"prompt": "\ud800"}, None, "not valid Unicode"),
         ({}, "prompt", "prompt is missing"),

@@ -128,6 +128,7 @@ def test_models_and_errors(openai: OpenAI) -> None:
         (False, []),
         (True, ["suffix", "ngram"]),
         ({"drafter": "ngram", "draft_tokens": 2}, ["ngram"]),
+        ({"drafter": "suffix", "draft_tokens": 6, "draft_branches": 3}, ["suffix"]),
         ({"verify": "match"}, ["suffix", "ngram"]),
     ],
 )
