@@ -13,7 +13,7 @@ from sooner.certify.laws import Enumerator, law
 from sooner.errors import InputError
 from sooner.lab import WRONG_RULES, Case, Position, agreement, draw, draw_coupled, error
 from sooner.lab.position import distribution, normalised
-from sooner.lab.wrong import EPSILON, LIKELY, LOW_Q
+from sooner.lab.wrong import EPSILON, LIKELY, LOW_Q, typical_errors
 from sooner.plan.formulas import total_variation
 from sooner.sampling.noise import Purpose
 from sooner.types import SamplingParams
@@ -149,6 +149,12 @@ def test_wrong_rules_put_out_what_their_formula_says(key: str) -> None:
             assert rule.output(case) == pytest.approx(wanted, abs=1e-12)
             errors.append(error(case, rule))
     assert max(errors) > 0.02, "a wrong rule that does nothing wrong teaches nothing"
+
+
+def test_each_wrong_rule_is_typically_wrong() -> None:
+    errors = typical_errors(pairs=200, seed=1)
+    assert set(errors) == {rule.key for rule in WRONG_RULES}
+    assert min(errors.values()) > 0.01
 
 
 def test_drawing_again_is_the_accepted_mass_alone() -> None:

@@ -25,6 +25,7 @@ from sooner.kernels.formats import store
 from sooner.kernels.reference import TorchKernels
 from sooner.lab.chain import Pair, moody_pair, published_pair
 from sooner.lab.pages import PAGE
+from sooner.lab.wrong import typical_errors
 from sooner.llm import LLM
 from sooner.models.build import build_decoder
 from sooner.models.config import Attention, ModelConfig
@@ -178,10 +179,13 @@ SEED = 7  # of a round in which "green" is rejected and the residual gives "blac
 
 
 def pairs() -> dict[str, Any]:
+    """The pairs of matrices that the page needs from here, and how wrong each wrong rule typically is."""
+
     def rows(pair: Pair) -> dict[str, Any]:
         return {"P": pair.P.tolist(), "Q": pair.Q.tolist()}
 
-    return {"published": rows(published_pair()), "moody": rows(moody_pair())}
+    typical = {key: round(value, 3) for key, value in typical_errors().items()}
+    return {"published": rows(published_pair()), "moody": rows(moody_pair()), "typical_errors": typical}
 
 
 def render(data: Any) -> str:

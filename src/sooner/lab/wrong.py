@@ -131,3 +131,16 @@ WRONG_RULES = (
 def error(case: Case, rule: WrongRule) -> float:
     """Total variation between what the rule puts out and p."""
     return total_variation(rule.output(case), case.here.p)
+
+
+TYPICAL_ROAD = SamplingParams(temperature=0.7, top_k=5, top_p=0.9)
+TYPICAL_TOKENS = 8
+
+
+def typical_errors(pairs: int = 1000, seed: int = 0) -> dict[str, float]:
+    """Median error of each rule over random pairs on TYPICAL_ROAD. Spread of the logits of p: 1.5; of q around p: 1."""
+    rng = np.random.default_rng(seed)
+    p = rng.normal(0.0, 1.5, (pairs, TYPICAL_TOKENS))
+    q = p + rng.normal(0.0, 1.0, p.shape)
+    cases = [Case.of(list(np.exp(a)), list(np.exp(b)), TYPICAL_ROAD) for a, b in zip(p, q)]
+    return {rule.key: float(np.nanmedian([error(case, rule) for case in cases])) for rule in WRONG_RULES}

@@ -36,8 +36,8 @@ async function load(name) {
 async function start() {
   document.getElementById("unstarted").remove();
   startTheme();
-  const lab = { position: startPosition(document.getElementById("position-lab")) };
   const [pairs, results, traces] = await Promise.all(["pairs", "results", "traces"].map(load));
+  const lab = { position: startPosition(document.getElementById("position-lab"), pairs.typical_errors) };
   lab.round = startRound(document.getElementById("round-lab"), traces);
   lab.sequences = startSequences(document.getElementById("sequences-lab"), pairs);
   lab.pays = startPays(document.getElementById("pays-lab"), results);

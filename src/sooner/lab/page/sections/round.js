@@ -10,7 +10,7 @@ const PLAY_MS = 1600;
 
 export function startRound(place, traces) {
   const state = { traces, trace: traces[0], round: 0, phase: 0, timer: 0 };
-  const view = h("div", { id: "round-view" }), problem = h("div"), pick = h("div");
+  const said = h("p", { class: "result", role: "status" }), view = h("div"), problem = h("div"), pick = h("div");
   const buttons = {
     back: button("Back", () => move(-1), { id: "round-back" }),
     next: button("Next step", () => move(1), { id: "round-next", class: "main" }),
@@ -25,6 +25,7 @@ export function startRound(place, traces) {
     buttons.next.disabled = round === last() && phase === PHASES.length - 1;
     buttons.skip.disabled = buttons.end.disabled = round === last();
     if (buttons.next.disabled) stop();
+    show(said, h("strong", {}, `Round ${round + 1} of ${state.trace.rounds.length}: ${PHASES[phase].toLowerCase()}. `), tell(state));
     show(view, render(state));
   };
   const move = (by) => {
@@ -64,7 +65,7 @@ export function startRound(place, traces) {
       h("div", { class: "controls" }, pick, fileField("Your own file, from sooner generate ... --trace FILE", ".json,.jsonl", read)),
       problem,
       h("div", { class: "controls" }, Object.values(buttons))),
-    view);
+    h("div", { id: "round-view" }, said, view));
   choices();
   choose(state.trace);
   return { show: (key) => { choose(traces.find((trace) => trace.key === key)); choices(); } };
@@ -85,7 +86,6 @@ const kindOf = (one, i) => (i < one.accepted ? "accepted" : one.kind);
 function render({ trace, round, phase }) {
   const one = trace.rounds[round], before = ledgerBefore(trace, round);
   return [
-    h("p", { class: "result", role: "status" }, h("strong", {}, `Round ${round + 1} of ${trace.rounds.length}: ${PHASES[phase].toLowerCase()}. `), tell(trace, one, phase, before)),
     h("ol", { class: "phases", "aria-label": "Steps of a round" }, PHASES.map((name, i) => h("li", { "aria-current": i === phase && "step" }, name))),
     h("h3", {}, "The answer"),
     answer(one, before, phase),
@@ -110,8 +110,8 @@ function answer(one, before, phase) {
       shown.map(([token, kind]) => chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain")), kept, last, gone));
 }
 
-function tell(trace, one, phase, before) {
-  const k = one.draft.length, last = visible(before.at(-1)?.[0]?.[1] ?? "");
+function tell({ trace, round, phase }) {
+  const one = trace.rounds[round], before = ledgerBefore(trace, round), k = one.draft.length, last = visible(before.at(-1)?.[0]?.[1] ?? "");
   if (phase === 0) {
     return k === 0 ? "Nothing is drafted, as always in the pass that reads the prompt, or where nothing seems worth it: the target decodes one token."
       : `The draft (${one.drafter}) proposes ${k} token${k > 1 ? "s" : ""} after ${last}${shapeOf(one).chain ? "" : ", as a tree: several may follow one place"}. Nothing is decided yet.`;
