@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,13 +17,14 @@ from sooner.draft.eagle import Eagle3
 from sooner.draft.eagle_files import read_eagle
 from sooner.draft.heads import HeadDrafter
 from sooner.draft.numbering import checked_numbering
-from sooner.draft.protocol import Target
+from sooner.draft.protocol import Ask, Target
 from sooner.errors import ModelError
 from sooner.llm import LLM
 from sooner.models.decoder import Decoder
 from sooner.models.runner import Span, layout, tapped
+from sooner.sampling.noise import Noise
 from sooner.testing import check_drafter
-from sooner.types import Draft, Ledger, SamplingParams
+from sooner.types import Draft, Ledger, Request, SamplingParams
 from sooner.weights.safetensors import read_folder
 from tests.draft.asks import ask
 from tests.support import heads
@@ -142,6 +144,23 @@ def test_drafts_are_made_from_what_is_known_alone(tmp_path: Path) -> None:
     assert got == wanted
     drafter.forget(0)
     drafter._cache.check_integrity([])
+
+
+def test_match_draws_with_the_targets_noise_over_the_heads_vocabulary(tmp_path: Path) -> None:
+    target, tensors = heads.target(), eagle3_tensors()
+    head = read_eagle(write_head(tmp_path, eagle3_settings("original"), tensors), target, "auto")
+    assert head.targets is not None
+    features = features_of(target, IDS, head.taps)
+    drafter = HeadDrafter("head", head, VOCABULARY, 16)
+    drafter.observe(0, IDS, 0, features[:-1])
+    fused = features[:-1].flatten(1) @ tensors["fc.weight"].T
+    logits, _ = eagle3_reference(fused, embedding(target, torch.tensor(IDS[1:])), tensors, "midlayer", False)
+    for seed in range(40):
+        params = SamplingParams(temperature=0.8, seed=seed)
+        request = Request("r", tuple(IDS[:30]), params, seed, True)
+        [draft] = drafter.propose([Ask(0, request, Ledger(IDS, 30), 1, "match")])
+        gumbel = Noise(seed, 0).gumbel(10, head.targets.astype(np.uint64))  # the answer's eleventh token
+        assert draft.tokens == (head.targets[int(np.argmax(logits[-1].numpy() / 0.8 + gumbel))],)
 
 
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
