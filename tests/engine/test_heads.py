@@ -157,11 +157,9 @@ def test_one_that_fails_is_switched_off_and_named(kind: type[HeadDrafter]) -> No
     assert "drafter 'head' failed and was switched off" in answer.stats.drafter_error
 
 
-THEIRS = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj"}
-THEIRS |= {
-    "gate": "mlp.gate_proj",
-    "up": "mlp.up_proj",
-    "down": "mlp.down_proj",
+THEIRS = {
+    **{name: f"self_attn.{name}_proj" for name in "qkvo"},
+    **{name: f"mlp.{name}_proj" for name in ("gate", "up", "down")},
     "mlp_norm": "post_attention_layernorm",
 }
 
@@ -196,9 +194,7 @@ def copying_eagle1(folder: Path) -> tuple[Decoder, Head]:
 
 def copying_mtp(folder: Path) -> tuple[Decoder, Head]:
     target, tensors = copyable()
-    mine = {
-        name: torch.ones_like(tensor) for name, tensor in mtp_tensors().items() if name.endswith("layernorm.weight")
-    }
+    mine = {name: torch.ones_like(t) for name, t in mtp_tensors().items() if name.endswith("layernorm.weight")}
     at = "model.mtp_layers.0"
     mine[f"{at}.input_proj.weight"] = torch.cat([torch.zeros(WIDTH, WIDTH), torch.eye(WIDTH)], 1)
     mine |= {f"{at}.{their}.weight": tensors[f"layers.0.{our}"] for our, their in THEIRS.items()}

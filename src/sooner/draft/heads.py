@@ -98,6 +98,7 @@ class HeadDrafter:
         self.name, self.taps, self.weight_bytes = name, head.taps, weight_bytes
         self._head, self._vocabulary = head, vocabulary
         self._cache = head.new_cache(cache_pages)
+        self._wide = np.full(vocabulary, -np.inf, np.float32)
         self._states: dict[int, State] = {}
 
     @property
@@ -117,10 +118,15 @@ class HeadDrafter:
         if len(fresh := features[state.length - start :]):
             state.waiting.append(fresh)
         if state.length - state.table.length > PAGE:
-            self._read_ahead(state, tokens)
+            with torch.inference_mode(), self._head.kernels.undisturbed():
+                self._read_ahead(state, tokens)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Drafts all asks in step: one pass of the head for each token that is given children."""
+        with torch.inference_mode(), self._head.kernels.undisturbed():
+            return self._propose(asks)
+
+    def _propose(self, asks: Sequence[Ask]) -> list[Draft]:
         works = [Work(ask, self._state_of(ask)) for ask in asks]
         active = [work for work in works if work.growth.next()]
         logits, hidden = self._catch_up(active)
@@ -176,26 +182,26 @@ class HeadDrafter:
         state.waiting = [features[-1:]]
         self._cache.publish(state.table, Pairs(tokens, self._vocabulary))
 
-    @torch.inference_mode()
     def _pass(self, spans: Sequence[Span], hidden: Tensor) -> tuple[F32, Tensor]:
         """One pass of the head; a span's tail are the tokens after its rows."""
         ends = [span.table.length + span.rows for span in spans]
         for span, end in zip(spans, ends):
             self._cache.reserve(span.table, end)
         rows, wanted = layout(spans, hidden.device)
-        with self._head.kernels.undisturbed():
-            logits, hidden = self._head.forward(hidden, rows, self._cache.layers[0], wanted)
+        logits, hidden = self._head.forward(hidden, rows, self._cache.layers[0], wanted)
         for span, end in zip(spans, ends):
             self._cache.advance(span.table, end)
         return logits.cpu().numpy(), hidden
 
     def _widen(self, row: F32) -> F32:
-        """A row over the head's vocabulary as one over the target's, where all other tokens are impossible."""
+        """A row over the head's vocabulary as one over the target's, where all other tokens are impossible.
+
+        Always the same array: a row is drawn from before the next one is looked at.
+        """
         if self._head.targets is None:
             return row
-        wide = np.full(self._vocabulary, -np.inf, np.float32)
-        wide[self._head.targets] = row
-        return wide
+        self._wide[self._head.targets] = row
+        return self._wide
 
 
 class Work(Drawing):

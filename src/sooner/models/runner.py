@@ -89,24 +89,12 @@ def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
         tokens.extend(span.tail)
         tokens.extend(span.draft.tokens[span.stored :])
         columns.append(_columns(index, span, tables[index], depth))
-    flat = np.concatenate(columns, axis=1) if columns else np.zeros((4, 0), np.int32)
-
-    def on_device(array: NDArray[np.int32] | NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
-
-    positions, slots, sequence, context = (on_device(flat[i]) for i in range(4))
-    return (
-        Rows(
-            tokens=on_device(np.array(tokens, np.int64)),
-            positions=positions,
-            slots=slots,
-            sequence=sequence,
-            context=context,
-            tables=on_device(tables),
-            extra=on_device(flat[4 : 4 + depth].T),
-        ),
-        on_device(np.array(wanted, np.int64)),
-    )
+    flat = torch.from_numpy(np.concatenate(columns, axis=1) if columns else np.zeros((4, 0), np.int32)).to(device)
+    positions, slots, sequence, context = flat[:4].unbind()  # rows of a contiguous array are contiguous
+    extra, places = flat[4:].t().contiguous(), torch.from_numpy(tables).to(device)
+    ids = torch.tensor(tokens, dtype=torch.int64, device=device)
+    wants = torch.tensor(wanted, dtype=torch.int64, device=device)
+    return Rows(ids, positions, slots, sequence, context, places, extra), wants
 
 
 def _tree_paths(span: Span) -> list[list[int]]:
