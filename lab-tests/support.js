@@ -23,7 +23,10 @@ export function suite(name, tests) {
 }
 
 async function start() {
-  lab.server = spawn(PYTHON, ["-u", "-m", "sooner.cli.main", "lab"], { cwd: ROOT, env: { ...process.env, PYTHONPATH: `${ROOT}src` } });
+  lab.server = spawn(PYTHON, ["-u", "-m", "sooner.cli.main", "lab"], {
+    cwd: ROOT,
+    env: { ...process.env, PYTHONPATH: `${ROOT}src` },
+  });
   lab.url = await new Promise((resolve, reject) => {
     lab.server.stdout.on("data", (text) => {
       const url = /http:\S+/.exec(text);
@@ -43,9 +46,14 @@ async function stop() {
 
 /** Opens the page, hands it over, and asserts that nothing but `expected` was complained of, and nothing asked of others. */
 export async function onPage(use, options = {}, expected = null) {
-  const context = await lab.browser.newContext({ viewport: { width: 1200, height: 900 }, reducedMotion: "reduce", ...options });
+  const context = await lab.browser.newContext({
+    viewport: { width: 1200, height: 900 },
+    reducedMotion: "reduce",
+    ...options,
+  });
   const page = await context.newPage();
-  const complaints = [], requests = [];
+  const complaints = [],
+    requests = [];
   page.on("console", (message) => ["error", "warning"].includes(message.type()) && complaints.push(message.text()));
   page.on("pageerror", (error) => complaints.push(error.message));
   page.on("request", (request) => requests.push(request.url()));
@@ -53,8 +61,14 @@ export async function onPage(use, options = {}, expected = null) {
   await page.locator("html[data-ready]").waitFor({ state: "attached" }); // waitForFunction needs eval, which the policy forbids
   try {
     await use(page);
-    assert.deepEqual(complaints.filter((text) => !expected?.test(text)), []);
-    assert.deepEqual(requests.filter((url) => !url.startsWith(lab.url)), []);
+    assert.deepEqual(
+      complaints.filter((text) => !expected?.test(text)),
+      [],
+    );
+    assert.deepEqual(
+      requests.filter((url) => !url.startsWith(lab.url)),
+      [],
+    );
   } finally {
     await context.close();
   }
@@ -74,6 +88,11 @@ export const texts = (page, selector) => page.locator(selector).allInnerTexts();
 
 /** Cells of a table's body, row by row. */
 export const cells = (page, selector) =>
-  page.locator(`${selector} tbody tr`).evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
+  page
+    .locator(`${selector} tbody tr`)
+    .evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent)));
 
 export const inSection = (page, section, label) => page.locator(`#${section}`).getByLabel(label, { exact: true });
+
+/** What a file chooser is given. */
+export const file = (name, text) => ({ name, mimeType: "application/json", buffer: Buffer.from(text) });

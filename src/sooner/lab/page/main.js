@@ -47,6 +47,8 @@ async function start() {
 }
 
 start().catch((error) => {
-  document.querySelector("main").prepend(h("p", { class: "error", role: "alert" }, `The lab could not start: ${error.message}`));
+  document
+    .querySelector("main")
+    .prepend(h("p", { class: "error", role: "alert" }, `The lab could not start: ${error.message}`));
   throw error;
 });

@@ -43,7 +43,14 @@ export function numberField(label, { value, min, max, step = "any", slider = fal
   };
   input.addEventListener("input", () => set(input, range));
   if (range) range.addEventListener("input", () => set(range, input));
-  const field = h("div", { class: "field" }, h("label", { for: id }, label), input, range, hint && h("small", {}, hint));
+  const field = h(
+    "div",
+    { class: "field" },
+    h("label", { for: id }, label),
+    input,
+    range,
+    hint && h("small", {}, hint),
+  );
   field.set = (number) => {
     input.value = number;
     input.removeAttribute("aria-invalid");
@@ -55,8 +62,11 @@ export function numberField(label, { value, min, max, step = "any", slider = fal
 /** A labelled choice. options: [value, text] pairs. */
 export function choiceField(label, { value, options, changed }) {
   const id = nextId();
-  const select = h("select", { id, change: () => changed(select.value) },
-    options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)));
+  const select = h(
+    "select",
+    { id, change: () => changed(select.value) },
+    options.map(([key, text]) => h("option", { value: key, selected: String(key) === String(value) }, text)),
+  );
   const field = h("div", { class: "field" }, h("label", { for: id }, label), select);
   field.set = (key) => (select.value = key);
   return field;
@@ -67,19 +77,44 @@ export const button = (text, click, attributes = {}) => h("button", { type: "but
 /** A file chooser that hands over the file's text. */
 export function fileField(label, accept, read) {
   const id = nextId();
-  const input = h("input", { type: "file", id, accept, change: async () => {
-    if (input.files.length) read(await input.files[0].text(), input.files[0].name);
-  } });
+  const input = h("input", {
+    type: "file",
+    id,
+    accept,
+    change: async () => {
+      if (input.files.length) read(await input.files[0].text(), input.files[0].name);
+    },
+  });
   return h("div", { class: "field" }, h("label", { for: id }, label), input);
 }
 
 /** A table; the first column is its rows' heading. Cells are texts, numbers or elements; a scroller for narrow screens. */
 export function table(caption, header, rows, attributes = {}) {
-  const head = h("thead", {}, h("tr", {}, header.map((text) => h("th", { scope: "col" }, text))));
-  const body = h("tbody", {}, rows.map((row) =>
-    h("tr", {}, row.map((cell, i) => (i === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell))))));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", attributes, h("caption", {}, caption), head, body));
+  const head = h(
+    "thead",
+    {},
+    h(
+      "tr",
+      {},
+      header.map((text) => h("th", { scope: "col" }, text)),
+    ),
+  );
+  const body = h(
+    "tbody",
+    {},
+    rows.map((row) =>
+      h(
+        "tr",
+        {},
+        row.map((cell, i) => (i === 0 ? h("th", { scope: "row" }, cell) : h("td", {}, cell))),
+      ),
+    ),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h("table", attributes, h("caption", {}, caption), head, body),
+  );
 }
 
 export const note = (...children) => h("p", { class: "result", role: "status" }, ...children);

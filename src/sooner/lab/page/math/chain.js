@@ -16,7 +16,10 @@ export function makePair(P, Q) {
 }
 
 export const blurred = (P, blur) =>
-  makePair(P, P.map((row) => row.map((value) => (1 - blur) * value + blur / row.length)));
+  makePair(
+    P,
+    P.map((row) => row.map((value) => (1 - blur) * value + blur / row.length)),
+  );
 
 /** Rows softmax(normal / 0.7), from a seed of this page. */
 export function randomTarget(size, seed) {
@@ -40,7 +43,9 @@ export function stationary(transitions) {
 function solve(rows) {
   const n = rows.length;
   for (let i = 0; i < n; i++) {
-    const pivot = rows.slice(i).reduce((best, row, at) => (Math.abs(row[i]) > Math.abs(rows[best][i]) ? i + at : best), i);
+    const pivot = rows
+      .slice(i)
+      .reduce((best, row, at) => (Math.abs(row[i]) > Math.abs(rows[best][i]) ? i + at : best), i);
     [rows[i], rows[pivot]] = [rows[pivot], rows[i]];
     for (let j = 0; j < n; j++) {
       if (j === i) continue;
@@ -83,7 +88,16 @@ export function expectedCalls(pair, k, length) {
 
 export function shortfall(pair, k, length) {
   const alpha = meanAcceptance(pair);
-  const constant = makePair([[1, 0], [1, 0]], [[alpha, 1 - alpha], [alpha, 1 - alpha]]);
+  const constant = makePair(
+    [
+      [1, 0],
+      [1, 0],
+    ],
+    [
+      [alpha, 1 - alpha],
+      [alpha, 1 - alpha],
+    ],
+  );
   return {
     formula: expectedTokens(alpha, k),
     formulaWithEnd: length / expectedCalls(constant, k, length),
@@ -94,7 +108,8 @@ export function shortfall(pair, k, length) {
 
 /** How often each token comes in the target's first `length` tokens, exactly. */
 export function frequencies(pair, length) {
-  let law = pair.P.map((_, t) => Number(t === 0)), total = pair.P.map(() => 0);
+  let law = pair.P.map((_, t) => Number(t === 0)),
+    total = pair.P.map(() => 0);
   for (let i = 0; i < length; i++) {
     law = through(law, pair.P);
     total = add(total, law);
@@ -104,7 +119,8 @@ export function frequencies(pair, length) {
 
 /** Draws sequences in parts: call `more(count)` as often as you like, and read the sums. */
 export function simulation(pair, k, length, seed) {
-  const next = stream(seed), size = pair.P.length;
+  const next = stream(seed),
+    size = pair.P.length;
   const start = () => ({ sum: Array(size).fill(0), squares: Array(size).fill(0) });
   const state = { sequences: 0, calls: 0, callSquares: 0, plain: start(), speculative: start() };
   state.more = (count) => {
@@ -137,7 +153,9 @@ function plain(pair, length, next) {
 
 /** One sequence, round by round; returns the target calls. */
 function speculate(pair, k, length, next, counts) {
-  let last = 0, done = 0, calls = 0;
+  let last = 0,
+    done = 0,
+    calls = 0;
   const commit = (token) => {
     if (done < length) counts[token]++;
     done += 1;
@@ -147,7 +165,9 @@ function speculate(pair, k, length, next, counts) {
     calls += 1;
     let drafted = 0;
     for (; drafted < k; drafted++) {
-      const { P, Q } = pair, before = last, token = pick(Q[before], next());
+      const { P, Q } = pair,
+        before = last,
+        token = pick(Q[before], next());
       const kept = next() <= Math.min(1, P[before][token] / Q[before][token]);
       commit(kept ? token : pick(pair.missing[before], next()));
       if (!kept) break;

@@ -10,7 +10,8 @@ export function readCosts(text) {
   } catch (error) {
     throw new Error(`This is not JSON (${error.message}); choose ${FORMS}.`);
   }
-  if (data === null || typeof data !== "object" || Array.isArray(data)) throw new Error(`The file holds no object; choose ${FORMS}.`);
+  if (data === null || typeof data !== "object" || Array.isArray(data))
+    throw new Error(`The file holds no object; choose ${FORMS}.`);
   if ("passes" in data) return { title: titleOf(data), curves: fromPasses(data.passes) };
   if ("costs" in data) return { title: titleOf(data), curves: [fromLive(data.costs?.live_ms)] };
   if ("table" in data) return { title: titleOf(data), curves: [fromTable(data.table)] };
@@ -23,23 +24,37 @@ function titleOf({ settings, machine }) {
 }
 
 function fromPasses(passes) {
-  if (!Array.isArray(passes) || passes.length === 0) throw new Error("The field passes must be a list that is not empty.");
+  if (!Array.isArray(passes) || passes.length === 0)
+    throw new Error("The field passes must be a list that is not empty.");
   passes.forEach((pass, i) => {
     for (const name of ["rows", "context", "ms"]) number(pass?.[name], `passes[${i}].${name}`);
   });
   const contexts = [...new Set(passes.map((pass) => pass.context))].sort((a, b) => a - b);
   return contexts.map((context) => {
     const mine = passes.filter((pass) => pass.context === context);
-    return curve(`${context} keys in the cache`, mine.map((pass) => pass.rows), mine.map((pass) => pass.ms), "passes");
+    return curve(
+      `${context} keys in the cache`,
+      mine.map((pass) => pass.rows),
+      mine.map((pass) => pass.ms),
+      "passes",
+    );
   });
 }
 
 /** As live rounds corrected the curve: milliseconds by rows. */
 function fromLive(live) {
-  if (live === null || typeof live !== "object") throw new Error("The field costs.live_ms must be an object: milliseconds by rows.");
+  if (live === null || typeof live !== "object")
+    throw new Error("The field costs.live_ms must be an object: milliseconds by rows.");
   const entries = Object.entries(live).map(([rows, ms]) => [Number(rows), ms]);
-  entries.forEach(([rows, ms]) => number(ms, `costs.live_ms[${rows}]`) || number(rows, "costs.live_ms, a number of rows"));
-  return curve("short context", entries.map(([rows]) => rows), entries.map(([, ms]) => ms), "costs.live_ms");
+  entries.forEach(
+    ([rows, ms]) => number(ms, `costs.live_ms[${rows}]`) || number(rows, "costs.live_ms, a number of rows"),
+  );
+  return curve(
+    "short context",
+    entries.map(([rows]) => rows),
+    entries.map(([, ms]) => ms),
+    "costs.live_ms",
+  );
 }
 
 function fromTable(table) {
@@ -50,7 +65,12 @@ function fromTable(table) {
   if (table.rows.length !== table.seconds.length) {
     throw new Error(`table.rows has ${table.rows.length} entries and table.seconds has ${table.seconds.length}.`);
   }
-  return curve("short context", table.rows, table.seconds.map((value) => 1000 * value), "table");
+  return curve(
+    "short context",
+    table.rows,
+    table.seconds.map((value) => 1000 * value),
+    "table",
+  );
 }
 
 function number(value, name) {

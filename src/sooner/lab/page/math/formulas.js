@@ -10,7 +10,8 @@ export const speedup = (alpha, k, c, verification = 1) => expectedTokens(alpha, 
 
 /** The draft length 0..longest with the highest speedup, the shortest among equals. verification(k) as above. */
 export function bestLength(alpha, c, longest = 64, verification = () => 1) {
-  let best = 0, highest = -Infinity;
+  let best = 0,
+    highest = -Infinity;
   for (let k = 0; k <= longest; k++) {
     const gain = speedup(alpha, k, c, verification(k));
     if (gain > highest) [best, highest] = [k, gain];
@@ -31,7 +32,8 @@ export function balance(plainMs, roundMs, tokens, prefillMs = 0, answer = 100) {
 /** By how much tokens may rise in price before drafting loses: the acceptance rate at which k tokens just pay. */
 export function breakEven(k, c, verification) {
   if (speedup(1, k, c, verification) < 1) return null;
-  let low = 0, high = 1;
+  let low = 0,
+    high = 1;
   for (let i = 0; i < 60; i++) {
     const middle = (low + high) / 2;
     if (speedup(middle, k, c, verification) < 1) low = middle;

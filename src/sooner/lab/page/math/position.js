@@ -44,7 +44,11 @@ export function position(p, q) {
   const rate = sum(accepted);
   const residual = normalised(p.map((value, token) => Math.max(value - q[token], 0)));
   return {
-    p, q, accepted, residual, rate,
+    p,
+    q,
+    accepted,
+    residual,
+    rate,
     acceptance: p.map((value, token) => (q[token] > 0 ? Math.min(1, value / q[token]) : null)),
     output: accepted.map((value, token) => value + (1 - rate) * residual[token]),
   };
@@ -84,10 +88,14 @@ export function draw({ p, q }, seed, from, to, counts) {
 
 /** Both choices under one Gumbel noise: counts the target's tokens, returns how often the draft's was the same. */
 export function drawCoupled({ p, q }, seed, from, to, counts) {
-  const scoresP = p.map(Math.log), scoresQ = q.map(Math.log);
+  const scoresP = p.map(Math.log),
+    scoresQ = q.map(Math.log);
   let same = 0;
   for (let i = from; i < to; i++) {
-    let own = 0, drafted = 0, bestP = -Infinity, bestQ = -Infinity;
+    let own = 0,
+      drafted = 0,
+      bestP = -Infinity,
+      bestQ = -Infinity;
     for (let token = 0; token < p.length; token++) {
       const noise = gumbel(seed, i, token);
       if (scoresP[token] + noise > bestP) [bestP, own] = [scoresP[token] + noise, token];

@@ -1,10 +1,23 @@
 // Traces of `sooner generate MODEL ... --trace FILE`: one JSON object a line, one line a round.
 
-const FIELDS = { request_id: "string", start: "number", drafter: "string", rule: "string", draft: "object", accepted: "number", committed: "object", kind: "string" };
+const FIELDS = {
+  request_id: "string",
+  start: "number",
+  drafter: "string",
+  rule: "string",
+  draft: "object",
+  accepted: "number",
+  committed: "object",
+  kind: "string",
+};
 
 /** One entry for each request in the file. Throws an Error that names the line and the field that is wrong. */
 export function readTrace(text, name) {
-  const rounds = text.split("\n").map((line, i) => [line, i + 1]).filter(([line]) => line.trim()).map(([line, number]) => readLine(line, number));
+  const rounds = text
+    .split("\n")
+    .map((line, i) => [line, i + 1])
+    .filter(([line]) => line.trim())
+    .map(([line, number]) => readLine(line, number));
   if (rounds.length === 0) throw new Error("The file holds no rounds; choose one of `sooner generate --trace`.");
   const ids = [...new Set(rounds.map((round) => round.request_id))];
   return ids.map((id) => {
@@ -24,22 +37,34 @@ function readLine(line, number) {
   for (const [field, kind] of Object.entries(FIELDS)) {
     const value = round?.[field];
     const ok = kind === "object" ? Array.isArray(value) && value.every(Number.isInteger) : typeof value === kind;
-    if (!ok) throw new Error(`Line ${number}: the field ${field} is ${JSON.stringify(value) ?? "missing"}, must be ${kind === "object" ? "a list of token ids" : `a ${kind}`}.`);
+    if (!ok)
+      throw new Error(
+        `Line ${number}: the field ${field} is ${JSON.stringify(value) ?? "missing"}, must be ${kind === "object" ? "a list of token ids" : `a ${kind}`}.`,
+      );
   }
   if (round.accepted > round.draft.length || round.accepted > round.committed.length) {
-    throw new Error(`Line ${number}: accepted is ${round.accepted}, above the ${round.draft.length} drafted or ${round.committed.length} committed.`);
+    throw new Error(
+      `Line ${number}: accepted is ${round.accepted}, above the ${round.draft.length} drafted or ${round.committed.length} committed.`,
+    );
   }
   if (round.parents?.length !== undefined && round.parents.length !== round.draft.length) {
-    throw new Error(`Line ${number}: parents has ${round.parents.length} entries for ${round.draft.length} drafted tokens.`);
+    throw new Error(
+      `Line ${number}: parents has ${round.parents.length} entries for ${round.draft.length} drafted tokens.`,
+    );
   }
-  if (round.committed.length === 0) throw new Error(`Line ${number}: committed is empty; a round commits at least one token.`);
+  if (round.committed.length === 0)
+    throw new Error(`Line ${number}: committed is empty; a round commits at least one token.`);
   return round;
 }
 
 /** Texts token by token where the file has them; else ids. */
 function readRound(round) {
   const pieces = (ids, texts) => ids.map((id, i) => [id, texts?.[i] ?? `#${id}`]);
-  return { ...round, draft: pieces(round.draft, round.draft_pieces), committed: pieces(round.committed, round.committed_pieces) };
+  return {
+    ...round,
+    draft: pieces(round.draft, round.draft_pieces),
+    committed: pieces(round.committed, round.committed_pieces),
+  };
 }
 
 /** The draft as a tree, a chain unless it says otherwise: who follows whom, and the nodes that were accepted. */

@@ -2,7 +2,9 @@
 
 import { PLAIN_ROAD, distribution, normalised, positionOf, sum, totalVariation } from "./position.js";
 
-export const LOW_Q = 0.25, LIKELY = 0.5, EPSILON = 0.01;
+export const LOW_Q = 0.25,
+  LIKELY = 0.5,
+  EPSILON = 0.01;
 
 /** A position, and what wrong rules mix it up with. */
 export function caseOf(p, q, road) {
@@ -23,7 +25,8 @@ function corrected({ here }, weights) {
 const positivePart = (a, b) => a.map((value, token) => Math.max(value - b[token], 0));
 
 function likeliest({ here }) {
-  const token = here.q.indexOf(Math.max(...here.q)), chance = here.acceptance[token];
+  const token = here.q.indexOf(Math.max(...here.q)),
+    chance = here.acceptance[token];
   return here.residual.map((value, i) => (1 - chance) * value + (i === token ? chance : 0));
 }
 
@@ -62,26 +65,64 @@ function sameStream({ here }) {
 }
 
 export const WRONG_RULES = [
-  ["from_p", "Draw the correction from p, not from the residual", (c) => corrected(c, c.here.p),
-    "Tokens that the draft likes too much come back through the correction."],
-  ["draw_again", "No residual: let the draft draw again until a token is accepted",
+  [
+    "from_p",
+    "Draw the correction from p, not from the residual",
+    (c) => corrected(c, c.here.p),
+    "Tokens that the draft likes too much come back through the correction.",
+  ],
+  [
+    "draw_again",
+    "No residual: let the draft draw again until a token is accepted",
     ({ here }) => here.accepted.map((value) => value / here.rate),
-    "What the draft never proposes can never come out. Without any overlap it does not even end."],
-  ["likeliest", "Judge the draft's likeliest token by p/q, as if it had been drawn", likeliest,
-    "The ratio is right only for tokens that were drawn from q. A token that is certain has q = 1."],
-  ["likely", `Keep what the target finds likely (at least ${LIKELY} of its largest probability)`, likely,
-    "It sounds reasonable, and filters p through the draft's taste."],
-  ["cold_residual", "Temperature in the ratio, but not in the residual",
-    (c) => corrected(c, c.cold.residual), "Harmless at temperature 1, wrong at every other."],
-  ["drop_low", `Drop a drawn token whose q is below ${LOW_Q}, and let the target choose`, dropLow,
-    "Deciding after the draw changes what was drawn. Deciding before it would be fine."],
-  ["wide_ratio", "Draw the draft after top-k and top-p, but record the q from before", wideRatio,
-    "It even raises acceptance. With neither top-k nor top-p there is no difference."],
-  ["same_stream", "Use the draft's random number again for the correction", sameStream,
-    "The number is no longer free: it is known to lie where the rejected token lies."],
-  ["epsilon", `Add ${EPSILON} to the residual, to be safe from dividing by zero`,
-    (c) => corrected(c, positivePart(c.here.p, c.here.q).map((value) => value + EPSILON)),
-    "Tokens that the target rules out appear."],
+    "What the draft never proposes can never come out. Without any overlap it does not even end.",
+  ],
+  [
+    "likeliest",
+    "Judge the draft's likeliest token by p/q, as if it had been drawn",
+    likeliest,
+    "The ratio is right only for tokens that were drawn from q. A token that is certain has q = 1.",
+  ],
+  [
+    "likely",
+    `Keep what the target finds likely (at least ${LIKELY} of its largest probability)`,
+    likely,
+    "It sounds reasonable, and filters p through the draft's taste.",
+  ],
+  [
+    "cold_residual",
+    "Temperature in the ratio, but not in the residual",
+    (c) => corrected(c, c.cold.residual),
+    "Harmless at temperature 1, wrong at every other.",
+  ],
+  [
+    "drop_low",
+    `Drop a drawn token whose q is below ${LOW_Q}, and let the target choose`,
+    dropLow,
+    "Deciding after the draw changes what was drawn. Deciding before it would be fine.",
+  ],
+  [
+    "wide_ratio",
+    "Draw the draft after top-k and top-p, but record the q from before",
+    wideRatio,
+    "It even raises acceptance. With neither top-k nor top-p there is no difference.",
+  ],
+  [
+    "same_stream",
+    "Use the draft's random number again for the correction",
+    sameStream,
+    "The number is no longer free: it is known to lie where the rejected token lies.",
+  ],
+  [
+    "epsilon",
+    `Add ${EPSILON} to the residual, to be safe from dividing by zero`,
+    (c) =>
+      corrected(
+        c,
+        positivePart(c.here.p, c.here.q).map((value) => value + EPSILON),
+      ),
+    "Tokens that the target rules out appear.",
+  ],
 ].map(([key, name, output, why]) => ({ key, name, output, why }));
 
 /** Total variation between what the rule puts out and p; null where the rule never ends. */

@@ -1,11 +1,11 @@
 // Section 1: one position. Edit p and q; see acceptance, residual, output, wrong rules and draws.
 
 import { barChart } from "../charts.js";
-import { agreement, draw, drawCoupled, position, standardError, totalVariation } from "../math/position.js";
-import { WRONG_RULES, caseOf, wrongError } from "../math/wrong.js";
+import { draw, position, standardError, totalVariation } from "../math/position.js";
+import { caseOf } from "../math/wrong.js";
+import { DRAWS, NAMES, agreeTable, coupled, upTo, wrongChart, wrongTable } from "./position_tables.js";
 import { button, choiceField, fixed, h, note, numberField, percent, show, table, whole } from "../ui.js";
 
-const NAMES = "ABCDEFGH";
 const EXAMPLES = {
   three: ["Three tokens: .6 .3 .1 against .2 .5 .3", [0.6, 0.3, 0.1], [0.2, 0.5, 0.3]],
   two: ["Two tokens: .4 .6 against .8 .2", [0.4, 0.6], [0.8, 0.2]],
@@ -14,16 +14,33 @@ const EXAMPLES = {
   never: ["A token that is never drafted", [0, 0.3, 0.7], [0.5, 0.5, 0]],
   same: ["The draft is the target", [0.5, 0.3, 0.2], [0.5, 0.3, 0.2]],
 };
-const DRAWS = 10000, PARTS = 20;
+const PARTS = 20;
 
 export function startPosition(place, typical) {
-  const state = { typical, p: [], q: [], road: { temperature: 1, topK: 0, topP: 1 }, seed: 0, rule: "from_p", drawing: 0 };
-  const parts = Object.fromEntries(["rows", "rate", "chart", "wrong", "agree", "coupled", "drawn"].map((name) => [name, h("div")]));
+  const state = {
+    typical,
+    p: [],
+    q: [],
+    road: { temperature: 1, topK: 0, topP: 1 },
+    seed: 0,
+    rule: "from_p",
+    drawing: 0,
+  };
+  const parts = Object.fromEntries(
+    ["rows", "rate", "chart", "wrong", "agree", "coupled", "drawn"].map((name) => [name, h("div")]),
+  );
   const update = () => render(state, parts, update);
 
-  const road = (name, label, limits) => numberField(label, {
-    value: state.road[name], ...limits, slider: true, changed: (value) => { state.road[name] = value; update(); },
-  });
+  const road = (name, label, limits) =>
+    numberField(label, {
+      value: state.road[name],
+      ...limits,
+      slider: true,
+      changed: (value) => {
+        state.road[name] = value;
+        update();
+      },
+    });
   const fields = {
     temperature: road("temperature", "Temperature", { min: 0, max: 3, step: 0.05, hint: "0 is greedy" }),
     topK: road("topK", "Top-k", { min: 0, max: 8, step: 1, hint: "0 is off" }),
@@ -31,7 +48,9 @@ export function startPosition(place, typical) {
   };
   const choose = (key) => load(EXAMPLES[key][1], EXAMPLES[key][2]);
   const example = choiceField("Example", {
-    value: "three", options: Object.entries(EXAMPLES).map(([key, [text]]) => [key, text]), changed: choose,
+    value: "three",
+    options: Object.entries(EXAMPLES).map(([key, [text]]) => [key, text]),
+    changed: choose,
   });
   const size = numberField("Tokens", { value: 3, min: 2, max: 8, step: 1, changed: (count) => resize(count) });
 
@@ -54,43 +73,92 @@ export function startPosition(place, typical) {
     update();
   }
 
-  const seed = numberField("Seed", { value: 0, min: 0, max: 4294967295, step: 1, changed: (value) => { state.seed = value; } });
-  show(place,
-    h("div", { class: "panel" },
+  const seed = numberField("Seed", {
+    value: 0,
+    min: 0,
+    max: 4294967295,
+    step: 1,
+    changed: (value) => {
+      state.seed = value;
+    },
+  });
+  show(
+    place,
+    h(
+      "div",
+      { class: "panel" },
       h("div", { class: "controls" }, example, size, fields.temperature, fields.topK, fields.topP),
-      parts.rows),
-    parts.rate, parts.chart,
+      parts.rows,
+    ),
+    parts.rate,
+    parts.chart,
     h("h3", {}, "Draw it"),
-    h("p", {}, "Each draw plays the whole rule: the draft draws a token, a random number accepts or rejects it, and a rejection draws from the residual."),
-    h("div", { class: "panel controls" }, seed,
-      button(`Draw ${whole(DRAWS)} tokens`, () => drawAll(state, parts), { class: "main", id: "draw" })),
+    h(
+      "p",
+      {},
+      "Each draw plays the whole rule: the draft draws a token, a random number accepts or rejects it, and a rejection draws from the residual.",
+    ),
+    h(
+      "div",
+      { class: "panel controls" },
+      seed,
+      button(`Draw ${whole(DRAWS)} tokens`, () => drawAll(state, parts), { class: "main", id: "draw" }),
+    ),
     parts.drawn,
     h("h3", {}, "Rules that look right"),
-    h("p", {}, "Each of these changes the output. The error is the total variation from p: the largest difference that the rule makes to the chance of anything. Several need a temperature, top-k or top-p to go wrong: set one above. \"Typically\" is the median over 1,000 random pairs of 8 tokens at temperature .7, top-k 5 and top-p .9."),
+    h(
+      "p",
+      {},
+      'Each of these changes the output. The error is the total variation from p: the largest difference that the rule makes to the chance of anything. Several need a temperature, top-k or top-p to go wrong: set one above. "Typically" is the median over 1,000 random pairs of 8 tokens at temperature .7, top-k 5 and top-p .9.',
+    ),
     parts.wrong,
     h("h3", {}, "Sharing the noise"),
-    h("p", {}, "A token can also be drawn as the largest of log p plus a random number for each token (Gumbel noise). If target and draft use the ", h("em", {}, "same"), " random numbers, they often choose the same token, and plain equality is the whole test. Then the output depends on the seed alone, never on the draft. Sooner does this for seeded requests (", h("code", {}, "match"), ")."),
-    parts.agree, parts.coupled);
+    h(
+      "p",
+      {},
+      "A token can also be drawn as the largest of log p plus a random number for each token (Gumbel noise). If target and draft use the ",
+      h("em", {}, "same"),
+      " random numbers, they often choose the same token, and plain equality is the whole test. Then the output depends on the seed alone, never on the draft. Sooner does this for seeded requests (",
+      h("code", {}, "match"),
+      ").",
+    ),
+    parts.agree,
+    parts.coupled,
+  );
   choose("three");
   return { load };
 }
 
 function editor(state, update) {
-  const cell = (weights, name, token) => numberField("", {
-    value: weights[token], min: 0, max: 1, step: 0.01, slider: true,
-    changed: (value) => { weights[token] = value; update(); },
-  });
+  const cell = (weights, name, token) =>
+    numberField("", {
+      value: weights[token],
+      min: 0,
+      max: 1,
+      step: 0.01,
+      slider: true,
+      changed: (value) => {
+        weights[token] = value;
+        update();
+      },
+    });
   const labelled = (field, label) => {
     field.querySelector("label").remove();
-    field.querySelectorAll("input").forEach((input) => input.setAttribute("aria-label", `${label}${input.type === "range" ? ", slider" : ""}`));
+    field
+      .querySelectorAll("input")
+      .forEach((input) => input.setAttribute("aria-label", `${label}${input.type === "range" ? ", slider" : ""}`));
     return field;
   };
-  return table("Weights of target and draft; they are made to sum to 1", ["token", "target p", "draft q"],
+  return table(
+    "Weights of target and draft; they are made to sum to 1",
+    ["token", "target p", "draft q"],
     state.p.map((_, token) => [
       NAMES[token],
       labelled(cell(state.p, "p", token), `target p of ${NAMES[token]}`),
       labelled(cell(state.q, "q", token), `draft q of ${NAMES[token]}`),
-    ]), { class: "editor" });
+    ]),
+    { class: "editor" },
+  );
 }
 
 function render(state, parts, update) {
@@ -98,10 +166,14 @@ function render(state, parts, update) {
   show(parts.drawn);
   show(parts.coupled, note("Draw above to see how often it really happens."));
   if (![state.p, state.q].every((weights) => weights.some((weight) => weight > 0))) {
-    show(parts.rate, h("p", { class: "error", role: "alert" }, "Give at least one token of each model a weight above 0."));
+    show(
+      parts.rate,
+      h("p", { class: "error", role: "alert" }, "Give at least one token of each model a weight above 0."),
+    );
     return;
   }
-  const found = caseOf(state.p, state.q, state.road), { here } = found;
+  const found = caseOf(state.p, state.q, state.road),
+    { here } = found;
   state.here = here;
   show(parts.rate, summary(here), columns(here));
   show(parts.chart, chart(here));
@@ -111,19 +183,29 @@ function render(state, parts, update) {
 
 function summary(here) {
   const stat = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
-  return h("dl", { class: "stats", id: "position-stats" },
+  return h(
+    "dl",
+    { class: "stats", id: "position-stats" },
     stat("accepted: sum of min(p, q)", fixed(here.rate, 4)),
     stat("distance of p and q (TV)", fixed(totalVariation(here.p, here.q), 4)),
-    stat("corrected: 1 - accepted", fixed(1 - here.rate, 4)));
+    stat("corrected: 1 - accepted", fixed(1 - here.rate, 4)),
+  );
 }
 
 function columns(here) {
-  const cells = (token) => [here.p, here.q].map((values) => fixed(values[token], 4)).concat(
-    here.acceptance[token] === null ? "never drafted" : fixed(here.acceptance[token], 4),
-    [here.accepted, here.residual, here.output].map((values) => fixed(values[token], 4)));
-  return table("What the rule does with each token, after temperature, top-k and top-p",
+  const cells = (token) =>
+    [here.p, here.q]
+      .map((values) => fixed(values[token], 4))
+      .concat(
+        here.acceptance[token] === null ? "never drafted" : fixed(here.acceptance[token], 4),
+        [here.accepted, here.residual, here.output].map((values) => fixed(values[token], 4)),
+      );
+  return table(
+    "What the rule does with each token, after temperature, top-k and top-p",
     ["token", "p", "q", "accept with min(1, p/q)", "accepted mass min(p, q)", "residual", "output"],
-    here.p.map((_, token) => [NAMES[token], ...cells(token)]), { id: "position-table" });
+    here.p.map((_, token) => [NAMES[token], ...cells(token)]),
+    { id: "position-table" },
+  );
 }
 
 function chart(here) {
@@ -133,60 +215,25 @@ function chart(here) {
     { name: "accepted min(p, q)", tone: "accepted", values: here.accepted },
     { name: "comes as correction", tone: "correction", values: here.p.map((value, i) => value - here.accepted[i]) },
   ];
-  return barChart({ title: "Accepted and corrected mass together are p", groups: here.p.map((_, i) => NAMES[i]), label: "token",
-    y: upTo(series), series });
-}
-
-/** An axis from 0 to a little above the highest bar. */
-const upTo = (series, label = "probability") => ({ min: 0, max: Math.max(...series.flatMap(({ values }) => values)) * 1.08, label });
-
-function wrongChart(found, state) {
-  const rule = WRONG_RULES.find(({ key }) => key === state.rule), values = rule.output(found);
-  if (values.some(Number.isNaN)) return note("p and q share no token here, so this rule never ends.");
-  const series = [{ name: "target p", tone: "target", values: found.here.p }, { name: "what the wrong rule puts out", tone: "correction", values }];
-  return barChart({ title: `${rule.name}: the output`, groups: found.here.p.map((_, i) => NAMES[i]), label: "token", y: upTo(series), series, digits: 4 });
-}
-
-function wrongTable(found, state, update) {
-  const pickRule = (key) => { state.rule = key; update(); document.getElementById(`rule-${key}`).focus(); };
-  const rows = WRONG_RULES.map((rule) => {
-    const error = wrongError(found, rule);
-    const shown = state.rule === rule.key;
-    return [rule.name, error === null ? "never ends" : fixed(error, 4), fixed(state.typical[rule.key]), rule.why,
-      button(shown ? "shown" : "show", () => pickRule(rule.key),
-        { id: `rule-${rule.key}`, "aria-pressed": String(shown), "aria-label": `show below: ${rule.name}` })];
+  return barChart({
+    title: "Accepted and corrected mass together are p",
+    groups: here.p.map((_, i) => NAMES[i]),
+    label: "token",
+    y: upTo(series),
+    series,
   });
-  return [
-    table("Wrong rules and the error each makes here", ["rule", "error here", "typically", "why", "below"], rows, { class: "text", id: "wrong-table" }),
-    h("p", {}, "Two more need more than one position: penalties or grammars that move on with rejected tokens, and random numbers keyed by position, so that neighbouring rounds share them. ",
-      h("code", {}, "sooner certify --controls"), " puts all nine classic ones into the engine's source and shows that each is caught."),
-  ];
-}
-
-function agreeTable(here) {
-  const agree = agreement(here);
-  return table("How often the draft's token is kept here", ["way of drafting and verifying", "kept"], [
-    ["drawn from q, accepted with min(1, p/q): 1 - TV, the best possible", fixed(agree.rejection, 4)],
-    ["both choose with the same noise, kept if equal", fixed(agree.sharedNoise, 4)],
-    ["the least that shared noise can give: (1 - TV) / (1 + TV)", fixed(agree.sharedNoiseBound, 4)],
-    ["the draft's likeliest token, kept if it equals a draw from p", fixed(agree.greedyDraft, 4)],
-    ["independent draws from q and p, kept if equal", fixed(agree.independent, 4)],
-  ], { id: "agree-table" });
-}
-
-function coupled(here, seed) {
-  const counts = here.p.map(() => 0), expected = agreement(here).sharedNoise;
-  const same = drawCoupled(here, seed, 0, DRAWS, counts) / DRAWS;
-  return note(h("span", { id: "coupled", "data-same": same },
-    `${whole(DRAWS)} draws with shared noise: ${fixed(same, 4)} were equal, expected ${fixed(expected, 4)} (standard error ${fixed(standardError(expected, DRAWS), 4)}).`));
 }
 
 /** Draws in parts, so that one can watch the frequencies settle; without motion all at once. */
 function drawAll(state, parts) {
-  const run = ++state.drawing, counts = state.p.map(() => 0), here = position(state.here.p, state.here.q);
+  const run = ++state.drawing,
+    counts = state.p.map(() => 0),
+    here = position(state.here.p, state.here.q);
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const part = still ? DRAWS : DRAWS / PARTS;
-  let done = 0, kept = 0, spent = 0;
+  let done = 0,
+    kept = 0,
+    spent = 0;
   const step = () => {
     if (run !== state.drawing) return;
     const began = performance.now();
@@ -204,14 +251,24 @@ function drawn(here, counts, kept, done, spent) {
   const around = here.p.map((p) => [-2, 2].map((s) => Math.max(p + s * standardError(p, done), 0)));
   const most = Math.max(...here.p, ...here.q, ...counts.map((count) => count / done)) * 1.12;
   return [
-    note(h("span", { id: "drawn", "data-done": done, "data-ms": spent.toFixed(1), "data-counts": counts.join(",") },
-      `${whole(done)} draws in ${fixed(spent, 1)} ms: accepted ${fixed(kept / done, 4)}, expected ${fixed(here.rate, 4)} (standard error ${fixed(standardError(here.rate, done), 4)}). `,
-      `The largest distance from p is ${percent(Math.max(...counts.map((count, i) => Math.abs(count / done - here.p[i]))), 2)}.`)),
-    barChart({ title: "Frequencies of the draws beside p; the whiskers are two standard errors around p", groups: here.p.map((_, i) => NAMES[i]),
-      label: "token", y: { min: 0, max: Math.max(most, 0.1), label: "frequency" }, digits: 4,
+    note(
+      h(
+        "span",
+        { id: "drawn", "data-done": done, "data-ms": spent.toFixed(1), "data-counts": counts.join(",") },
+        `${whole(done)} draws in ${fixed(spent, 1)} ms: accepted ${fixed(kept / done, 4)}, expected ${fixed(here.rate, 4)} (standard error ${fixed(standardError(here.rate, done), 4)}). `,
+        `The largest distance from p is ${percent(Math.max(...counts.map((count, i) => Math.abs(count / done - here.p[i]))), 2)}.`,
+      ),
+    ),
+    barChart({
+      title: "Frequencies of the draws beside p; the whiskers are two standard errors around p",
+      groups: here.p.map((_, i) => NAMES[i]),
+      label: "token",
+      y: { min: 0, max: Math.max(most, 0.1), label: "frequency" },
+      digits: 4,
       series: [
         { name: "target p", tone: "target", values: here.p, errors: around },
         { name: "drawn", tone: "accepted", values: counts.map((count) => count / done) },
-      ] }),
+      ],
+    }),
   ];
 }

@@ -10,7 +10,10 @@ const PLAY_MS = 1600;
 
 export function startRound(place, traces) {
   const state = { traces, trace: traces[0], round: 0, phase: 0, timer: 0 };
-  const said = h("p", { class: "result", role: "status" }), view = h("div"), problem = h("div"), pick = h("div");
+  const said = h("p", { class: "result", role: "status" }),
+    view = h("div"),
+    problem = h("div"),
+    pick = h("div");
   const buttons = {
     back: button("Back", () => move(-1), { id: "round-back" }),
     next: button("Next step", () => move(1), { id: "round-next", class: "main" }),
@@ -25,12 +28,17 @@ export function startRound(place, traces) {
     buttons.next.disabled = round === last() && phase === PHASES.length - 1;
     buttons.skip.disabled = buttons.end.disabled = round === last();
     if (buttons.next.disabled) stop();
-    show(said, h("strong", {}, `Round ${round + 1} of ${state.trace.rounds.length}: ${PHASES[phase].toLowerCase()}. `), tell(state));
+    show(
+      said,
+      h("strong", {}, `Round ${round + 1} of ${state.trace.rounds.length}: ${PHASES[phase].toLowerCase()}. `),
+      tell(state),
+    );
     show(view, render(state));
   };
   const move = (by) => {
     const step = state.round * PHASES.length + state.phase + by;
-    if (step >= 0 && step < state.trace.rounds.length * PHASES.length) go(Math.floor(step / PHASES.length), step % PHASES.length);
+    if (step >= 0 && step < state.trace.rounds.length * PHASES.length)
+      go(Math.floor(step / PHASES.length), step % PHASES.length);
   };
   const stop = () => {
     clearInterval(state.timer);
@@ -44,11 +52,26 @@ export function startRound(place, traces) {
     buttons.play.textContent = "Pause";
     buttons.play.setAttribute("aria-pressed", "true");
   };
-  const choose = (trace) => { stop(); state.trace = trace; go(Math.max(trace.rounds.findIndex((one) => one.draft.length > 0), 0), 0); };
-  const choices = () => show(pick, choiceField("Recorded answer", {
-    value: state.trace.key, options: state.traces.map(({ key, title }) => [key, title]),
-    changed: (key) => choose(state.traces.find((trace) => trace.key === key)),
-  }));
+  const choose = (trace) => {
+    stop();
+    state.trace = trace;
+    go(
+      Math.max(
+        trace.rounds.findIndex((one) => one.draft.length > 0),
+        0,
+      ),
+      0,
+    );
+  };
+  const choices = () =>
+    show(
+      pick,
+      choiceField("Recorded answer", {
+        value: state.trace.key,
+        options: state.traces.map(({ key, title }) => [key, title]),
+        changed: (key) => choose(state.traces.find((trace) => trace.key === key)),
+      }),
+    );
   const read = (text, name) => {
     try {
       const mine = readTrace(text, name);
@@ -60,15 +83,30 @@ export function startRound(place, traces) {
       show(problem, h("p", { class: "error", role: "alert", id: "trace-error" }, `${name}: ${error.message}`));
     }
   };
-  show(place,
-    h("div", { class: "panel" },
-      h("div", { class: "controls" }, pick, fileField("Your own file, from sooner generate ... --trace FILE", ".json,.jsonl", read)),
+  show(
+    place,
+    h(
+      "div",
+      { class: "panel" },
+      h(
+        "div",
+        { class: "controls" },
+        pick,
+        fileField("Your own file, from sooner generate ... --trace FILE", ".json,.jsonl", read),
+      ),
       problem,
-      h("div", { class: "controls" }, Object.values(buttons))),
-    h("div", { id: "round-view" }, said, view));
+      h("div", { class: "controls" }, Object.values(buttons)),
+    ),
+    h("div", { id: "round-view" }, said, view),
+  );
   choices();
   choose(state.trace);
-  return { show: (key) => { choose(traces.find((trace) => trace.key === key)); choices(); } };
+  return {
+    show: (key) => {
+      choose(traces.find((trace) => trace.key === key));
+      choices();
+    },
+  };
 }
 
 const visible = (text) => text.replaceAll("\n", "↵").replace(/^ /, "␣") || "∅";
@@ -84,9 +122,14 @@ function ledgerBefore({ prompt, rounds }, round) {
 const kindOf = (one, i) => (i < one.accepted ? "accepted" : one.kind);
 
 function render({ trace, round, phase }) {
-  const one = trace.rounds[round], before = ledgerBefore(trace, round);
+  const one = trace.rounds[round],
+    before = ledgerBefore(trace, round);
   return [
-    h("ol", { class: "phases", "aria-label": "Steps of a round" }, PHASES.map((name, i) => h("li", { "aria-current": i === phase && "step" }, name))),
+    h(
+      "ol",
+      { class: "phases", "aria-label": "Steps of a round" },
+      PHASES.map((name, i) => h("li", { "aria-current": i === phase && "step" }, name)),
+    ),
     h("h3", {}, "The answer"),
     answer(one, before, phase),
     phase === 1 && rowsTable(one, before),
@@ -99,21 +142,42 @@ function render({ trace, round, phase }) {
 
 /** Tokens as chips: the prefix, then the draft or what became of it. */
 function answer(one, before, phase) {
-  const shown = before.slice(-MOST_CHIPS), hidden = before.length - shown.length, { path, chain, parents } = shapeOf(one);
+  const shown = before.slice(-MOST_CHIPS),
+    hidden = before.length - shown.length,
+    { path, chain, parents } = shapeOf(one);
   const after = (i) => !chain && `after ${visible(parents[i] < 0 ? before.at(-1)[0][1] : one.draft[parents[i]][1])}`;
   const drafted = one.draft.map((token, i) =>
-    chip(token, phase < 2 ? "draft" : path.includes(i) ? "accepted" : "dropped", phase < 2 && after(i)));
-  const last = phase < 2 || one.committed.length <= one.accepted ? [] : [chip(one.committed.at(-1), one.kind, one.kind)];
-  const kept = path.map((node) => drafted[node]), gone = drafted.filter((_, node) => !path.includes(node));
-  return h("div", { class: "answer", tabindex: "0", role: "region", "aria-label": "Tokens of the answer" },
-    h("ul", { class: "tokens" }, hidden > 0 && h("li", { class: "is-prompt" }, `${hidden} tokens before`),
-      shown.map(([token, kind]) => chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain")), kept, last, gone));
+    chip(token, phase < 2 ? "draft" : path.includes(i) ? "accepted" : "dropped", phase < 2 && after(i)),
+  );
+  const last =
+    phase < 2 || one.committed.length <= one.accepted ? [] : [chip(one.committed.at(-1), one.kind, one.kind)];
+  const kept = path.map((node) => drafted[node]),
+    gone = drafted.filter((_, node) => !path.includes(node));
+  return h(
+    "div",
+    { class: "answer", tabindex: "0", role: "region", "aria-label": "Tokens of the answer" },
+    h(
+      "ul",
+      { class: "tokens" },
+      hidden > 0 && h("li", { class: "is-prompt" }, `${hidden} tokens before`),
+      shown.map(([token, kind]) =>
+        chip(token, phase < 2 && kind !== "prompt" ? "plain" : kind === "prompt" ? "prompt" : "plain"),
+      ),
+      kept,
+      last,
+      gone,
+    ),
+  );
 }
 
 function tell({ trace, round, phase }) {
-  const one = trace.rounds[round], before = ledgerBefore(trace, round), k = one.draft.length, last = visible(before.at(-1)?.[0]?.[1] ?? "");
+  const one = trace.rounds[round],
+    before = ledgerBefore(trace, round),
+    k = one.draft.length,
+    last = visible(before.at(-1)?.[0]?.[1] ?? "");
   if (phase === 0) {
-    return k === 0 ? "Nothing is drafted, as always in the pass that reads the prompt, or where nothing seems worth it: the target decodes one token."
+    return k === 0
+      ? "Nothing is drafted, as always in the pass that reads the prompt, or where nothing seems worth it: the target decodes one token."
       : `The draft (${one.drafter}) proposes ${k} token${k > 1 ? "s" : ""} after ${last}${shapeOf(one).chain ? "" : ", as a tree: several may follow one place"}. Nothing is decided yet.`;
   }
   if (phase === 1) {
@@ -125,73 +189,136 @@ function tell({ trace, round, phase }) {
 }
 
 function committing(one) {
-  const k = one.draft.length, a = one.accepted, last = visible(one.committed.at(-1)[1]);
-  if (one.committed.length === a) return `${a} accepted, and the answer ends with ${last}: the rest of the round is dropped, and there is no bonus.`;
+  const k = one.draft.length,
+    a = one.accepted,
+    last = visible(one.committed.at(-1)[1]);
+  if (one.committed.length === a)
+    return `${a} accepted, and the answer ends with ${last}: the rest of the round is dropped, and there is no bonus.`;
   const { path, children, chain } = shapeOf(one);
-  if (one.kind === "bonus") return k ? `${chain ? `All ${k} are` : `${a} on one branch are`} accepted, and the last row gives a bonus: ${last}.` : `The row gives ${last}.`;
-  const rejected = children(path.at(-1) ?? -1).map((node) => visible(one.draft[node][1])).join(" and ");
+  if (one.kind === "bonus")
+    return k
+      ? `${chain ? `All ${k} are` : `${a} on one branch are`} accepted, and the last row gives a bonus: ${last}.`
+      : `The row gives ${last}.`;
+  const rejected = children(path.at(-1) ?? -1)
+    .map((node) => visible(one.draft[node][1]))
+    .join(" and ");
   return `${a} accepted. ${rejected} ${chain ? "is" : "stood there and"} rejected, and the target's own token ${last} is committed instead: a correction.${k - a > 1 ? " What was drafted after it is dropped unseen." : ""}`;
 }
 
 function rowsTable(one, before) {
   const shape = shapeOf(one);
   const rows = Array.from({ length: one.draft.length + 1 }, (_, i) => {
-    const reads = visible(i === 0 ? before.at(-1)?.[0]?.[1] ?? "" : one.draft[i - 1][1]);
-    const checks = shape.children(i - 1).map((node) => visible(one.draft[node][1])).join(" or ") || "nothing: it gives the bonus";
+    const reads = visible(i === 0 ? (before.at(-1)?.[0]?.[1] ?? "") : one.draft[i - 1][1]);
+    const checks =
+      shape
+        .children(i - 1)
+        .map((node) => visible(one.draft[node][1]))
+        .join(" or ") || "nothing: it gives the bonus";
     return [`${before.length - 1 + i}`, reads, checks, ...looked(one, shape, i - 1)];
   });
   const sampled = one.laws && one.rule !== "match";
-  return table("Rows of the pass", ["row", "has read up to", "checks", sampled ? "p and q of it" : "target's choice", "verdict"], rows, { class: "text wide", id: "rows-table" });
+  return table(
+    "Rows of the pass",
+    ["row", "has read up to", "checks", sampled ? "p and q of it" : "target's choice", "verdict"],
+    rows,
+    { class: "text wide", id: "rows-table" },
+  );
 }
 
 /** What the row behind a node (-1: behind the text) was good for. */
 function looked(one, { path, children, astray }, node) {
-  const stray = astray(node), i = node < 0 ? 0 : path.indexOf(node) + 1;
-  if (stray !== undefined) return ["computed, never looked at", `its prefix holds ${visible(one.draft[stray][1])}, which was rejected`];
+  const stray = astray(node),
+    i = node < 0 ? 0 : path.indexOf(node) + 1;
+  if (stray !== undefined)
+    return ["computed, never looked at", `its prefix holds ${visible(one.draft[stray][1])}, which was rejected`];
   if (i >= one.committed.length) return ["not needed", "the answer has ended"];
-  const chosen = visible(one.committed[i][1]), top = one.top?.[i], checks = children(node).length > 0;
+  const chosen = visible(one.committed[i][1]),
+    top = one.top?.[i],
+    checks = children(node).length > 0;
   const odds = top ? ` (${top.map(([text, p]) => `${visible(text)} ${fixed(p, 2)}`).join(", ")})` : "";
   const choice = one.laws && one.rule !== "match" && checks ? ratioText(one, i) : `${chosen}${odds}`;
   return [choice, i < one.accepted ? "accepted" : checks ? `rejected; correction ${chosen}` : `bonus ${chosen}`];
 }
 
 function ratioText(one, i) {
-  const token = one.draft[i][0], { p, q } = one.laws[i];
+  const token = one.draft[i][0],
+    { p, q } = one.laws[i];
   return `p ${fixed(p[token], 2)}, q ${fixed(q[token], 2)}: accept with ${fixed(Math.min(1, p[token] / q[token]), 2)}`;
 }
 
 /** p and q at each row that was looked at; of the word models alone, whose distributions fit on a page. */
 function lawCharts(trace, one, before) {
   const lasts = [before.at(-1)[0], ...one.committed];
-  return h("div", { class: "figures" }, one.laws.map(({ p, q }, i) => {
-    const drafted = i < one.draft.length;
-    const series = [{ name: "target p", tone: "target", values: p.slice(1) }];
-    if (drafted && one.rule !== "match") series.push({ name: "draft q", tone: "draft", values: q.slice(1) });
-    return barChart({ title: `After ${visible(lasts[i][1])}`, groups: trace.words.slice(1).map((word) => word.trim()), label: "next word",
-      y: { min: 0, max: 1, label: "probability" }, series, digits: 2, half: true });
-  }));
+  return h(
+    "div",
+    { class: "figures" },
+    one.laws.map(({ p, q }, i) => {
+      const drafted = i < one.draft.length;
+      const series = [{ name: "target p", tone: "target", values: p.slice(1) }];
+      if (drafted && one.rule !== "match") series.push({ name: "draft q", tone: "draft", values: q.slice(1) });
+      return barChart({
+        title: `After ${visible(lasts[i][1])}`,
+        groups: trace.words.slice(1).map((word) => word.trim()),
+        label: "next word",
+        y: { min: 0, max: 1, label: "probability" },
+        series,
+        digits: 2,
+        half: true,
+      });
+    }),
+  );
 }
 
 function cacheTable(one, before) {
-  const { path, chain } = shapeOf(one), from = Math.max(before.length - 3, 0);
+  const { path, chain } = shapeOf(one),
+    from = Math.max(before.length - 3, 0);
   const kept = before.slice(from).map(([token], i) => [`${from + i}`, visible(token[1]), "kept"]);
-  const fate = (i) => (!path.includes(i) ? "dropped: not part of the answer"
-    : chain || path.indexOf(i) === i ? "kept: accepted" : `kept: accepted, moved to ${before.length + path.indexOf(i)}`);
+  const fate = (i) =>
+    !path.includes(i)
+      ? "dropped: not part of the answer"
+      : chain || path.indexOf(i) === i
+        ? "kept: accepted"
+        : `kept: accepted, moved to ${before.length + path.indexOf(i)}`;
   const drafted = one.draft.map((token, i) => [`${before.length + i}`, visible(token[1]), fate(i)]);
-  const due = one.committed.length > path.length
-    ? [[`${before.length + path.length}`, visible(one.committed.at(-1)[1]), `not computed yet: the next pass reads this ${one.kind}`]] : [];
-  return table("Keys and values in the cache, by position", ["position", "token", "keys and values"], [...kept, ...drafted, ...due], { class: "text", id: "cache-table" });
+  const due =
+    one.committed.length > path.length
+      ? [
+          [
+            `${before.length + path.length}`,
+            visible(one.committed.at(-1)[1]),
+            `not computed yet: the next pass reads this ${one.kind}`,
+          ],
+        ]
+      : [];
+  return table(
+    "Keys and values in the cache, by position",
+    ["position", "token", "keys and values"],
+    [...kept, ...drafted, ...due],
+    { class: "text", id: "cache-table" },
+  );
 }
 
 function counts(trace, round, phase) {
   const past = trace.rounds.slice(0, round + (phase >= 2 ? 1 : 0));
   const total = (count) => past.reduce((sum, one) => sum + count(one), 0);
-  const committed = total((one) => one.committed.length), drafted = total((one) => one.draft.length), accepted = total((one) => one.accepted);
+  const committed = total((one) => one.committed.length),
+    drafted = total((one) => one.draft.length),
+    accepted = total((one) => one.accepted);
   const stat = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
   const text = past.map((one) => one.committed_text ?? one.committed.map(([, piece]) => piece).join("")).join("");
   return [
-    h("dl", { class: "stats" }, stat("target passes", `${past.length}`), stat("tokens", `${committed}`),
-      stat("tokens a round", past.length ? fixed(committed / past.length, 2) : "none"), stat("accepted / drafted", `${accepted} / ${drafted}`)),
-    h("p", { id: "trace-text", "data-tokens": past.flatMap((one) => one.committed.map(([id]) => id)).join(",") }, text && h("q", {}, text)),
+    h(
+      "dl",
+      { class: "stats" },
+      stat("target passes", `${past.length}`),
+      stat("tokens", `${committed}`),
+      stat("tokens a round", past.length ? fixed(committed / past.length, 2) : "none"),
+      stat("accepted / drafted", `${accepted} / ${drafted}`),
+    ),
+    h(
+      "p",
+      { id: "trace-text", "data-tokens": past.flatMap((one) => one.committed.map(([id]) => id)).join(",") },
+      text && h("q", {}, text),
+    ),
   ];
 }
