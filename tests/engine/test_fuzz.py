@@ -19,7 +19,7 @@ from sooner.draft.eagle_files import read_eagle
 from sooner.draft.heads import Head, HeadDrafter
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
-from sooner.draft.protocol import Ask, Drafter
+from sooner.draft.protocol import Ask, Drafter, branches
 from sooner.types import Request, Rule, SamplingParams, Speculation
 from tests.support.drafters import SamplingDrafter, Stateless
 from tests.support.engines import VOCABULARY, Answer, engine, request, run, tiny_decoder
@@ -113,14 +113,24 @@ class Fuzz(RuleBasedStateMachine):
         k=st.integers(0, 8),
         verify=st.sampled_from(["match", "rejection", "block"]),
         sample=st.integers(0, 3),
+        width=st.integers(1, 3),
     )
     def add(
-        self, prompt: list[int], chosen: dict[str, Any], length: int, drafter: str, k: int, verify: Rule, sample: int
+        self,
+        prompt: list[int],
+        chosen: dict[str, Any],
+        length: int,
+        drafter: str,
+        k: int,
+        verify: Rule,
+        sample: int,
+        width: int,
     ) -> None:
         chosen["min_tokens"] = min(chosen.get("min_tokens", 0), length)
         params = SamplingParams(max_tokens=length, **chosen)
         how: Rule = verify if params.greedy else "match"  # the other rules keep a law, not the tokens of a seed
-        one = request(prompt, params, drafter, k, how, sample=sample, eos=frozenset({EOS}))
+        trees = how != "block" and branches(self.machine.parts.drafters[drafter])
+        one = request(prompt, params, drafter, k, how, width if trees else 1, sample=sample, eos=frozenset({EOS}))
         self.wanted[one.id] = self.truth(one)
         self.guesser.answers[one.id] = self.wanted[one.id].tokens
         self.got[one.id] = Answer()
