@@ -109,6 +109,18 @@ def test_a_prefix_that_only_the_target_knows_is_read_again() -> None:
     assert_the_same(records, requests, answers)
 
 
+def test_heads_that_tap_other_layers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = heads.write_head(tmp_path, layer_settings(), eagle1_tensors())
+    other = HeadDrafter("other", read_eagle(path, heads.target(), "auto"), VOCABULARY, 64)
+    machine, records = engine({"head": HeadDrafter("head", eagle3(), VOCABULARY, 64), "other": other}, heads.target())
+    requests = [request(prompt, SAMPLED, name) for prompt, name in zip(PROMPTS, ("head", "other") * 4)]
+    answers = run(machine, requests)
+    assert any(record.drafter == "other" for record in records)
+    assert [answer.tokens for answer in answers] == [tokens for tokens, _ in alone()]
+    for i in range(0, len(PROMPTS), 2):
+        assert drafts(records, requests[i]) == alone()[i][1]
+
+
 @pytest.mark.parametrize("rule", ["match", "rejection", "block"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_every_rule(rule: str, temperature: float) -> None:

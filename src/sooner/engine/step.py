@@ -176,9 +176,10 @@ def show(
         path = verdict.path[: len(new)] if verdict else ()
         kept = [*range(turn.take), *(turn.take + node for node in path)]
         start = sequence.table.length - len(kept)
+        states = (rows if kept == list(range(len(kept))) else rows[kept])[: min(len(kept), len(tokens) - 1 - start)]
         for name in sequence.reading(parts.readers):
             drafter = parts.readers[name]
-            mine = rows[kept[: len(tokens) - 1 - start]][:, [taps.index(tap) for tap in drafter.taps]]
+            mine = states if list(drafter.taps) == taps else states[:, [taps.index(tap) for tap in drafter.taps]]
             try:
                 drafter.observe(sequence.key, tokens, start, mine)
             except Exception as error:  # whatever a user's drafter raises must not end the text
