@@ -10,6 +10,7 @@ from functools import partial
 from sooner.cache.paged import pages_for
 from sooner.certify.checks import Check, Job, Part
 from sooner.certify.subject import Subject, run
+from sooner.certify.tokens import bushy
 from sooner.certify.watchers import Watched
 from sooner.draft.model import ModelDrafter
 from sooner.draft.protocol import Ask, Drafter
@@ -31,19 +32,22 @@ FULL = Amount(121, 400)
 
 
 class Oracle:
-    """Knows each prompt's answer, and proposes what comes next in it."""
+    """Knows each prompt's answer, and proposes what comes next in it; in a tree with a decoy beside each token."""
 
     name = "oracle"
     samples = False
+    trees = True
 
     def __init__(self, answers: Mapping[tuple[int, ...], Sequence[int]]) -> None:
         self._answers = answers
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        return [Draft.chain(self._next(ask.request.prompt, ask.ledger.output_length, ask.limit)) for ask in asks]
+        return [self._draft(ask) for ask in asks]
 
-    def _next(self, prompt: tuple[int, ...], done: int, limit: int) -> Sequence[int]:
-        return self._answers[prompt][done : done + limit]
+    def _draft(self, ask: Ask) -> Draft:
+        done = ask.ledger.output_length
+        right = self._answers[ask.request.prompt][done : done + right_of(ask.limit, ask.branches)]
+        return Draft.chain(right) if ask.branches == 1 else bushy(right, [abs(token - 1) for token in right])
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """Nothing to cut back."""
@@ -76,15 +80,16 @@ class Speed:
         params = self._params(sampled, self.amount.tokens)
         return [self._all_accepted(f"draft = target, {how}", drafter, [prompt], params, rule, k)]
 
-    def oracle(self, batch: int, k: int) -> list[Check]:
+    def oracle(self, batch: int, k: int, branches: int = 1) -> list[Check]:
         """A drafter that knows the answers."""
         prompts = list(dict.fromkeys(self.subject.prompts))[:batch]
         params = self._params(False, self.amount.tokens)
         engine = self.subject.engine({}, max(map(len, prompts)) + self.amount.tokens)
         answers = run(engine, [self.subject.request(prompt, params) for prompt in prompts])
         oracle = Oracle({prompt: answer.token_ids for prompt, answer in zip(prompts, answers)})
-        name = f"oracle, batch of {len(prompts)}, {k} drafted"
-        return [self._all_accepted(name, oracle, prompts, params, "match", k)]
+        among = " in trees of 2 branches" if branches == 2 else ""
+        name = f"oracle, batch of {len(prompts)}, {k} drafted{among}"
+        return [self._all_accepted(name, oracle, prompts, params, "match", k, branches)]
 
     def _all_accepted(
         self,
@@ -94,14 +99,15 @@ class Speed:
         params: SamplingParams,
         rule: Rule,
         k: int,
+        branches: int = 1,
     ) -> Check:
         records: list[RoundRecord] = []
         tokens = self.amount.tokens
         engine = self.subject.engine({drafter.name: drafter}, max(map(len, prompts)) + tokens, records.append)
-        run(engine, [self.subject.request(prompt, params, drafter.name, k, rule) for prompt in prompts])
+        run(engine, [self.subject.request(prompt, params, drafter.name, k, rule, branches) for prompt in prompts])
         rounds = [record for record in records if record.reason != "prefill"]
-        drafted, accepted = sum(len(r.draft) for r in rounds), sum(r.accepted for r in rounds)
-        wanted = len(prompts) * math.ceil((tokens - 1) / (k + 1))
+        drafted, accepted = sum(r.depth for r in rounds), sum(r.accepted for r in rounds)
+        wanted = len(prompts) * rounds_of(tokens - 1, k, branches)
         spare = 0 if self.subject.bound == 0 else math.ceil(MARGIN * drafted)
         ok = drafted - accepted <= spare and len(rounds) <= wanted + spare and drafted > 0
         text = (
@@ -136,6 +142,20 @@ class Speed:
         return [Check(f"{name}, {tokens} tokens", not watched.faults and not error, text, figures)]
 
 
+def right_of(drafted: int, branches: int) -> int:
+    """How many of so many drafted tokens are right where each has decoys beside it."""
+    return drafted // branches
+
+
+def rounds_of(tokens: int, k: int, branches: int) -> int:
+    """That many tokens take, where all that is right is accepted and no more is drafted than can be used."""
+    rounds = 0
+    while tokens > 0:
+        tokens -= 1 + right_of(min(k, tokens - 1), branches)
+        rounds += 1
+    return rounds
+
+
 def _acceptance(records: Sequence[RoundRecord]) -> float | None:
     drafted = sum(len(record.draft) for record in records)
     return sum(record.accepted for record in records) / drafted if drafted else None
@@ -150,6 +170,7 @@ def speed(quick: bool, seed: int, subject: Subject) -> Part:
     )  # fmt: skip
     jobs = [Job("draft = target", partial(checks.same_model, rule, sampled, k)) for rule, sampled, k in ways]
     jobs += [Job(f"oracle, {batch} at once", partial(checks.oracle, batch, 5)) for batch in (1, 8)]
+    jobs += [Job("oracle in trees, 8 at once", partial(checks.oracle, 8, 10, 2))]
     jobs += [Job(f"{name}, a long answer", partial(checks.long_run, name, 4)) for name in subject.drafters]
     question = (
         "Is everything accepted that the target itself or an oracle drafts, are drafters' caches where they should be, "
