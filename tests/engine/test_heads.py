@@ -89,8 +89,9 @@ def test_and_after_preemption() -> None:
     assert_the_same(records, requests, answers)
 
 
-def test_and_after_prefix_hits() -> None:
-    machine, records = speculative()
+@pytest.mark.parametrize("max_rows", [24, 512])
+def test_and_after_prefix_hits(max_rows: int) -> None:
+    machine, records = speculative(max_rows=max_rows)
     first = [request(prompt, SAMPLED, "head") for prompt in PROMPTS]
     run(machine, first)
     records.clear()

@@ -111,13 +111,13 @@ class HeadDrafter:
         return self._cache.adopt(state.table, Pairs(tokens, self._vocabulary))
 
     def observe(self, key: int, tokens: Sequence[int], start: int, features: Tensor) -> None:
-        """Keeps the features, and reads them whenever a page is full: most drafts then have little to catch up with."""
+        """Keeps the features, and reads them whenever they fill a page, so that it can be shared at once."""
         state = self._states.setdefault(key, State())
         if start > state.length:
             raise DrafterError(f"drafter {self.name!r} saw positions up to {state.length} and then from {start} on")
         if len(fresh := features[state.length - start :]):
             state.waiting.append(fresh)
-        if state.length - state.table.length > PAGE:
+        if (state.length - 1) // PAGE > state.table.length // PAGE:
             with torch.inference_mode(), self._head.kernels.undisturbed():
                 self._read_ahead(state, tokens)
 
