@@ -21,7 +21,7 @@ from sooner.types import SamplingParams
 from tests.support.tiny_models import TOKENS, write_folder
 
 OPTIONS = EagleOptions(vocabulary=40, steps=2, taps=(0, 1, 2))
-PLAN = Plan(tokens=3000, batch=100, measure_every=0.0, patience=1000)
+PLAN = Plan(tokens=1200, batch=120, measure_every=0.0, patience=1000)
 EAGLE_KEYS = {
     "fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d",
     *(f"midlayer.{name}.weight" for name in (
@@ -95,7 +95,7 @@ def test_eagle_file_has_the_published_tensors(eagle: Path) -> None:
 
 def test_a_killed_training_goes_on_to_the_same_weights(home: Path, eagle: Path) -> None:
     with pytest.raises(KillError):
-        train_eagle(Teacher(job(home, "killed"), reports(kill_at=7)), OPTIONS)
+        train_eagle(Teacher(job(home, "killed"), reports(kill_at=4)), OPTIONS)
     train_eagle(Teacher(job(home, "killed"), reports()), OPTIONS)
     assert_same(home / "killed", eagle)
     strip = [{k: v for k, v in point.items() if k != "seconds"} for point in curve(home / "killed")]
@@ -132,16 +132,25 @@ def test_medusa_learns_and_has_the_published_tensors(home: Path) -> None:
     tensors = load_file(home / "medusa" / "model.safetensors")
     assert set(tensors) == {f"{h}.{part}" for h in (0, 1) for part in ("0.linear.weight", "0.linear.bias", "1.weight")}
     assert tensors["1.1.weight"].shape == (len(TOKENS), 64)
+    drafts_the_same_tokens(home, f"medusa:{home / 'medusa'}")
+
+
+def test_eagle_drafts(home: Path, eagle: Path) -> None:
+    drafts_the_same_tokens(home, f"eagle:{eagle}")
+
+
+def drafts_the_same_tokens(home: Path, draft: str) -> None:
+    llm = LLM(str(home / "target"), draft=draft, draft_tokens=2, threads=1)
+    params = SamplingParams(temperature=0.0, max_tokens=24)
+    [drafted], [plain] = llm.generate("the in", params), llm.generate("the in", params, speculative=False)
+    assert drafted.outputs[0].token_ids == plain.outputs[0].token_ids
 
 
 def test_a_small_draft_learns_and_drafts(home: Path) -> None:
     train_small(Teacher(job(home, "small"), reports()), layers=1)
     points = curve(home / "small")
     assert points[-1]["loss"][0] < points[0]["loss"][0]
-    llm = LLM(str(home / "target"), draft=f"model:{home / 'small'}", draft_tokens=3, threads=1)
-    params = SamplingParams(temperature=0.0, max_tokens=24)
-    drafted = llm.generate("the in", params)[0]
-    assert drafted.outputs[0].token_ids == llm.generate("the in", params, speculative=False)[0].outputs[0].token_ids
+    drafts_the_same_tokens(home, f"model:{home / 'small'}")
 
 
 def test_all_layers_are_the_target_itself(home: Path) -> None:

@@ -136,7 +136,7 @@ def observe(decoder: Decoder, answer: Answer, taps: tuple[int, ...]) -> Document
 
 
 def batches(places: Sequence[int], lengths: Sequence[int], tokens: int, seed: int, epoch: int) -> Iterator[list[int]]:
-    """One epoch's batches of places: shuffled, each with at least `tokens` answer tokens. A pure function."""
+    """One epoch's batches of places: shuffled, all but the last of at least `tokens` answer tokens. Pure."""
     order = np.random.default_rng((seed, epoch)).permutation(len(places))
     batch: list[int] = []
     for index in order:
@@ -144,3 +144,5 @@ def batches(places: Sequence[int], lengths: Sequence[int], tokens: int, seed: in
         if sum(lengths[place] for place in batch) >= tokens:
             yield batch
             batch = []
+    if batch:
+        yield batch
