@@ -57,11 +57,14 @@ def _mtp(wanted: Wanted) -> Drafter:
 
 HEADS: dict[str, Callable[[Wanted], Drafter]] = {"eagle": _eagle, "medusa": _medusa, "mtp": _mtp}
 
+# Trained by `sooner train`, and part of the package.
+SHIPPED = {"eagle:smollm2": Path(__file__).parents[1] / "drafts" / "smollm2-eagle3"}
+
 
 def load_head(
     spec: str, target: Decoder, tokenizer: Tokenizer, model: Path, cache_tokens: int, weights: str = "auto"
 ) -> Drafter:
-    """`kind:` and what `find_model` takes; `mtp` alone looks into the target's own files, which are at `model`.
+    """One of SHIPPED, or `kind:` and what `find_model` takes; `mtp` alone looks into the target's files, at `model`.
 
     Raises ModelError that begins with the drafter.
     """
@@ -69,7 +72,7 @@ def load_head(
     own = kind == "mtp" and place in ("", "self")
     if not own and not place:
         raise InputError(f"drafter {spec!r} needs the folder of its heads; write {kind}:PATH")
-    folder = model if own else find_model(place)
+    folder = model if own else SHIPPED.get(spec) or find_model(place)
     if not folder.is_dir():
         raise ModelError(f"drafter {spec!r}: {folder.name} is a file, heads are read from folders; write {kind}:PATH")
     try:
