@@ -25,7 +25,7 @@ from tests.support.drafters import SamplingDrafter, Stateless
 from tests.support.engines import VOCABULARY, Answer, engine, request, run, tiny_decoder
 from tests.support.heads import eagle1_tensors, layer_settings, write_head
 
-ROUNDS = 2_000
+ROUNDS = 1_500
 PAGES = 7  # for up to six requests of up to three pages each: some are preempted
 EOS = 7
 TARGET = tiny_decoder(layers=1)

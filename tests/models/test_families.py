@@ -125,7 +125,8 @@ def test_old_words_and_transformers_own_mean_the_same(name: str) -> None:
 
 
 def test_every_family_has_a_file_here() -> None:
-    assert {values["model_type"] for values in HUB.values()} == FAMILIES.keys()
+    beside = {"mimo"}  # unknown to transformers: tests/parity reads its files as those of Qwen2
+    assert {values["model_type"] for values in HUB.values()} == FAMILIES.keys() - beside
 
 
 @pytest.mark.parametrize(
