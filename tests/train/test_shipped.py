@@ -14,8 +14,8 @@ def test_eagle_for_smollm2() -> None:
     params = SamplingParams(temperature=0.0, max_tokens=40)
     drafted, plain = llm.generate(prompts, params), llm.generate(prompts, params, speculative=False)
     assert [o.outputs[0].token_ids for o in drafted] == [o.outputs[0].token_ids for o in plain]
-    stats = [output.outputs[0].stats.as_dict() for output in drafted]
-    assert sum(s["committed"] for s in stats) > 1.2 * sum(s["rounds"] for s in stats)
+    stats = [output.outputs[0].stats for output in drafted]
+    assert sum(s.committed for s in stats) > 1.2 * sum(s.rounds for s in stats)
 
 
 def test_shipped_files_are_whole_and_small() -> None:
