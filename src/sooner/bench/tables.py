@@ -91,8 +91,8 @@ def cost_facts(data: Mapping[str, Any]) -> str:
     outside, memory, prefill = data["outside"], data["memory"], data["prefill"]
     return "\n".join(
         [
-            f"- read bandwidth {number(data['read_gbs'])} GB/s between the passes, peak {number(data['peak_gflops'])} GFLOP/s, "
-            f"weights {number(data['weight_bytes'] / 1e6)} MB",
+            f"- read bandwidth {number(data['read_gbs'])} GB/s between the passes, peak {number(data['peak_gflops'])} "
+            f"GFLOP/s, weights {number(data['weight_bytes'] / 1e6)} MB",
             f"- outside kernels ({outside['kernels']}): {number(outside['ms'], 2)} of {number(outside['step_ms'])} ms "
             "in a step at one row",
             f"- prefill of {prefill['rows']} tokens: {number(prefill['ms'])} ms, "
