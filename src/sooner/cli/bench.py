@@ -112,6 +112,7 @@ def speed(
         threads=threads,
         max_context=max_context,
         max_sequences=max(levels, default=1),
+        prefix_cache=not levels,  # whoever came second would find the prompts read
     )
     settings = {
         "model": model,
