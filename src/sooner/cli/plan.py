@@ -31,14 +31,18 @@ def plan(
     what_if: Annotated[
         bool, typer.Option("--what-if", help="no model: what --alpha and --draft-cost would bring")
     ] = False,
-    alpha: Annotated[str, typer.Option(help="acceptance rate, or one of each position; with --what-if")] = "0.7",
-    draft_cost: Annotated[float, typer.Option(help="a draft step over a plain pass; with --what-if")] = 0.0,
+    alpha: Annotated[
+        str | None, typer.Option(help="acceptance rate, or one of each position; with --what-if [default: 0.7]")
+    ] = None,
+    draft_cost: Annotated[
+        float | None, typer.Option(help="a draft step over a plain pass; with --what-if [default: 0]")
+    ] = None,
     verification: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="passes over 1,2,3... rows over a plain one, or a file of bench cost or plan; with --what-if"
+            help="passes over 1,2,3... rows over a plain one, or a file of bench cost or plan; with --what-if [1]"
         ),
-    ] = "1",
+    ] = None,
     emit: Annotated[str | None, typer.Option(help="no model: flags for vllm or llama.cpp, from --measured")] = None,
     measured: Annotated[Path | None, typer.Option(help="costs and acceptance measured there; docs/plan.md")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy")] = 0.0,
@@ -52,8 +56,18 @@ def plan(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure costs, answer the prompts once, and predict what drafting would bring at each load."""
+    refuse_idle(
+        (model if what_if or emit else None, "MODEL", "is not looked at here; leave it out"),
+        (emit if what_if else None, "--emit", "does not go with --what-if"),
+        (measured if not emit else None, "--measured", "needs --emit"),
+        *(
+            (value if not what_if else None, name, "needs --what-if")
+            for name, value in (("--alpha", alpha), ("--draft-cost", draft_cost), ("--verification", verification))
+        ),
+    )
     if what_if:
-        print(explore(alpha, draft_cost, verification, whole_numbers("--concurrency", concurrency), as_json))
+        loads = whole_numbers("--concurrency", concurrency)
+        print(explore(alpha or "0.7", draft_cost or 0.0, verification or "1", loads, as_json))
         return
     if emit:
         print(flags(emit, measured))
@@ -98,6 +112,13 @@ def plan(
         for path in draw_plan(result, plots):
             note(f"wrote {path}")
     print(json.dumps(result) if as_json else text(result))
+
+
+def refuse_idle(*given: tuple[object, str, str]) -> None:
+    """Raises InputError for the first option that is given where nothing would look at it."""
+    for value, name, why in given:
+        if value is not None:
+            raise InputError(f"{name} {why}")
 
 
 def live_costs(llm: LLM) -> dict[str, Any]:
