@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from sooner.bar import watched
 from sooner.draft.history import HistoryDrafter
 from sooner.draft.load import load_drafter, load_lookup
-from sooner.draft.load_heads import HEADS, load_head
+from sooner.draft.load_trained import is_trained, load_trained
 from sooner.draft.model import load_model_drafter
 from sooner.draft.protocol import Drafter, Target
 from sooner.engine.calibrate import costs_for, drop_costs, with_drafters
@@ -46,7 +46,7 @@ class LLM:
 
     model: a short name (`smollm2`), a .gguf file, a Hugging Face folder, or a name on the hub: `org/name[@revision]`,
     `org/name:file.gguf`. draft: names of drafters, comma-separated or a list: "ngram", "suffix", "grammar",
-    "model:PATH", "model:self/N", "eagle:PATH", "medusa:PATH", "mtp" (the model's own), "mtp:PATH",
+    "ngram:PATH", "model:PATH", "model:self/N", "eagle:PATH", "medusa:PATH", "mtp" (the model's own), "mtp:PATH",
     "package.module:Class"; None decodes plainly.
     draft_tokens: "auto" drafts what pays on this machine and text, which may be nothing; a number is drafted every
     round, by the first drafter. draft_branches: with a number of draft_tokens, how many of them may be alternatives at
@@ -102,8 +102,8 @@ class LLM:
         def drafter(name: str) -> Drafter:
             if name.startswith("model:"):
                 return load_model_drafter(name, self.decoder, self.tokenizer, cache_tokens, weights)
-            if name.partition(":")[0] in HEADS:
-                return load_head(name, self.decoder, self.tokenizer, checkpoint.path, cache_tokens, weights)
+            if is_trained(name):
+                return load_trained(name, self.decoder, self.tokenizer, checkpoint.path, cache_tokens, weights)
             if name == "history" and shared_history:
                 return HistoryDrafter()
             return load_drafter(name, target)

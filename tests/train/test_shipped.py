@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sooner.draft.load_heads import SHIPPED
+from sooner.draft.load_trained import SHIPPED
 from sooner.llm import LLM
 from sooner.types import SamplingParams
 from tests.support.smollm2 import PROMPTS

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from sooner.llm import LLM
 from sooner.train.loop import Plan, Progress
 from sooner.train.medusa import train_medusa
+from sooner.train.ngram import train_ngram
 from sooner.train.small import train_small
 from sooner.train.store import read_answers
 from sooner.train.teach import Job, Reports, Teacher
@@ -166,3 +167,17 @@ def test_answers_are_the_targets_and_alternate_in_temperature(home: Path) -> Non
     llm = LLM(str(home / "target"), threads=1)
     plain = llm.generate([list(answers[0].prompt)], SamplingParams(temperature=0.0, max_tokens=24))
     assert tuple(plain[0].outputs[0].token_ids) == answers[0].answer
+
+
+def test_ngram_knows_the_answers_that_it_counted(home: Path) -> None:
+    made = job(home, "ngram")
+    train_ngram(Teacher(made, reports()), 4)
+    llm = LLM(str(home / "target"), draft=f"ngram:{made.out}", draft_tokens=3, max_context=128)
+    answers = read_answers(made.out / "answers.jsonl")
+    prompts = [list(answer.prompt) for answer in answers if answer.temperature == 0][:6]
+    params = SamplingParams(temperature=0.0, max_tokens=24)
+    drafted, plain = llm.generate(prompts, params), llm.generate(prompts, params, speculative=False)
+    assert [o.outputs[0].token_ids for o in drafted] == [o.outputs[0].token_ids for o in plain]
+    stats = [output.outputs[0].stats for output in drafted]
+    assert sum(s.accepted for s in stats) > 0.6 * sum(s.drafted for s in stats) > 0
+    assert {path.name for path in made.out.iterdir()} >= {"model.safetensors", "config.json", "README.md", "curve.json"}

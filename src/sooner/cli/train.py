@@ -116,6 +116,29 @@ def draft(
         train_small(teacher, layers)
 
 
+@app.command()
+def ngram(
+    model: options.Model,
+    out: Out,
+    prompts: Prompts = None,
+    invent: Invent = 0,
+    max_tokens: MaxTokens = 256,
+    seed: Seed = 0,
+    weights: options.Weights = "auto",
+    threads: options.Threads = None,
+    order: Annotated[int, typer.Option(min=1, max=8, help="tokens of the longest contexts")] = 4,
+) -> None:
+    """Count the target's answers into an n-gram model, which drafts in microseconds."""
+    from sooner.train.loop import Plan
+    from sooner.train.ngram import train_ngram
+    from sooner.train.teach import Job
+
+    _check_asked(prompts, invent)
+    plan = Plan(tokens=0, seed=seed)
+    with _teacher(Job(model, out, plan, prompts, invent, max_tokens, weights=weights, threads=threads)) as teacher:
+        train_ngram(teacher, order)
+
+
 def _layers(text: str) -> tuple[int, ...] | None:
     if not text:
         return None
@@ -132,10 +155,14 @@ def _job(
     from sooner.train.loop import Plan
     from sooner.train.teach import Job
 
-    if prompts is None and not invent:
-        raise InputError("there is nothing to answer; give --prompts FILE, or --invent 500")
+    _check_asked(prompts, invent)
     plan = Plan(tokens=tokens, rate=rate, batch=batch, seed=seed)
     return Job(model, out, plan, prompts, invent, max_tokens, int(cache_gb * 1e9), weights, threads)
+
+
+def _check_asked(prompts: Path | None, invent: int) -> None:
+    if prompts is None and not invent:
+        raise InputError("there is nothing to answer; give --prompts FILE, or --invent 500")
 
 
 @contextmanager

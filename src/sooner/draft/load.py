@@ -18,7 +18,17 @@ LOOKUPS: dict[str, Callable[[], Drafter]] = {
     "prediction": PredictionDrafter,
     "grammar": GrammarDrafter,
 }
-KNOWN = (*LOOKUPS, "model:PATH", "model:self/N", "eagle:PATH", "medusa:PATH", "mtp", "mtp:PATH", "package.module:Class")
+KNOWN = (
+    *LOOKUPS,
+    "ngram:PATH",
+    "model:PATH",
+    "model:self/N",
+    "eagle:PATH",
+    "medusa:PATH",
+    "mtp",
+    "mtp:PATH",
+    "package.module:Class",
+)
 METHODS = ("propose", "commit", "cached", "forget")
 
 

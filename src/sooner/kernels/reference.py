@@ -93,18 +93,18 @@ class TorchKernels:
     def attend(self, qkv: Tensor, cache: LayerCache, rows: Rows, heads: Heads) -> Tensor:
         view = self._view(rows, heads)
         q, k, v = _split(qkv, view, heads)
-        _append(cache, rows.slots.long(), k, v)
+        cache.keys[view.page, :, :, view.offset] = k.to(cache.keys.dtype)
+        cache.values[view.page, :, view.offset, :] = v.to(cache.values.dtype)
         if not len(q):
             return q.flatten(1)
-        keys = cache.keys[view.page, :, :, view.offset]  # [S, T, kv, size]
-        values = cache.values[view.page, :, view.offset, :]
-        q = view.pad(q.view(len(q), heads.kv, -1, heads.size))  # [S, r, kv, group, size]
-        scores = torch.einsum("srkgd,stkd->skgrt", q, keys) * heads.scale
+        most = view.bias.shape[-1]
+        keys = cache.keys[view.pages].permute(0, 2, 3, 1, 4).flatten(3)[..., :most]  # [S, kv, size, T]
+        values = cache.values[view.pages].transpose(1, 2).flatten(2, 3)[..., :most, :]  # [S, kv, T, size]
+        scores = (view.pad(q.view(len(q), heads.kv, -1, heads.size)) @ keys).mul_(heads.scale)  # [S, kv, group * r, T]
         if heads.softcap is not None:
             scores = heads.softcap * torch.tanh(scores / heads.softcap)
-        weights = scores.masked_fill(~view.mask, -torch.inf).softmax(dim=-1)
-        mixed = torch.einsum("skgrt,stkd->srkgd", weights, values).flatten(2)
-        return mixed[view.sequence, view.rank]
+        seen = scores.view(*scores.shape[:2], -1, *view.bias.shape[-2:]) + view.bias
+        return view.unpad(seen.softmax(dim=-1).flatten(2, 3) @ values)
 
     def _view(self, rows: Rows, heads: Heads) -> View:
         """What a pass's rows see; made once for all layers that look alike."""
@@ -131,58 +131,80 @@ class View:
     sequence: Tensor  # [R]
     rank: Tensor  # [R] a row's number among its sequence's rows, which lie side by side
     most: int  # r
-    page: Tensor  # [S, T] of each sequence's stored entries
+    page: Tensor  # [R] where the row's own key and value go
     offset: Tensor
-    mask: Tensor  # [S, 1, 1, r, T] what is seen; padding sees everything, lest it be 0/0
+    pages: Tensor  # [S, pages of T entries] of each sequence's stored entries
+    bias: Tensor  # [S, 1, 1, r, T] 0 where seen, else -inf; padding sees everything, lest it be 0/0
     cos: Tensor | None  # [R, 1, rotary / 2]
     sin: Tensor | None
 
     @classmethod
     def of(cls, rows: Rows, heads: Heads) -> View:
-        sequence = rows.sequence.long()
+        sequence, slots = rows.sequence.long(), rows.slots.long()
         count = torch.bincount(sequence, minlength=len(rows.tables))
         rank = torch.arange(len(sequence), device=count.device) - (count.cumsum(0) - count)[sequence]
         most = int(count.max()) if len(sequence) else 0
-        slots, seen = visible(rows, heads.window)
-        mask = seen.new_ones(len(rows.tables), most, seen.shape[1])
-        mask[sequence, rank] = seen
+        pages, seen = visible(rows, heads.window)
+        bias = torch.zeros(len(rows.tables), most, seen.shape[1], device=seen.device)
+        bias[sequence, rank] = bias[sequence, rank].masked_fill(~seen, -torch.inf)
         turns = [None if t is None else t[rows.positions.long(), None, :] for t in (heads.cos, heads.sin)]
-        return cls(sequence, rank, most, slots // PAGE, slots % PAGE, mask[:, None, None], turns[0], turns[1])
+        bias = bias[:, None, None]
+        return cls(sequence, rank, most, slots // PAGE, slots % PAGE, pages, bias, turns[0], turns[1])
+
+    @property
+    def single(self) -> bool:
+        """Every sequence has one row: there is nothing to pad."""
+        return self.most == 1 and len(self.sequence) == len(self.pages)
 
     def pad(self, x: Tensor) -> Tensor:
-        """[R, ...] -> [S, r, ...]."""
-        padded = x.new_zeros(len(self.page), self.most, *x.shape[1:])
+        """[R, kv, group, size] -> [S, kv, group * r, size]."""
+        if self.single:
+            return x
+        padded = x.new_zeros(len(self.pages), self.most, *x.shape[1:])
         padded[self.sequence, self.rank] = x
-        return padded
+        return padded.permute(0, 2, 3, 1, 4).flatten(2, 3)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """[S, kv, group * r, size] -> [R, kv * group * size]."""
+        if self.single:
+            return x.flatten(1)
+        return (
+            x.view(*x.shape[:2], -1, self.most, x.shape[-1]).permute(0, 3, 1, 2, 4).flatten(2)[self.sequence, self.rank]
+        )
 
 
 def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
-    """Slots [S, T] of each sequence's stored entries, and a mask [R, T] of those that each row sees."""
-    entries = torch.arange(rows.tables.shape[1] * PAGE, device=rows.tables.device)
+    """Pages [S, pages of T entries] with each sequence's entries, and a mask [R, T] of those that each row sees."""
+    pages = rows.tables.long()
+    entries = torch.arange(pages.shape[1] * PAGE, device=pages.device)
     if not rows.extra.shape[1]:
         entries = entries[: int(rows.context.max()) if len(rows.context) else 0]
-    slots = rows.tables.long()[:, entries // PAGE] * PAGE + entries % PAGE
+        pages = pages[:, : -(-len(entries) // PAGE)]
     seen = entries < rows.context[:, None]
     oldest = torch.zeros_like(rows.positions)[:, None]
     if window is not None:
         oldest = rows.positions[:, None] - window + 1
         seen &= entries >= oldest
     if rows.extra.shape[1]:
-        depth = torch.arange(rows.extra.shape[1], device=slots.device)
+        depth = torch.arange(rows.extra.shape[1], device=pages.device)
         extra = rows.extra.masked_fill(rows.context[:, None] + depth < oldest, -1)
+        slots = (pages[:, :, None] * PAGE + torch.arange(PAGE, device=pages.device)).flatten(1)
         stored = slots[rows.sequence.long()][:, None, :] == extra[:, :, None]
         # Tables are padded with page 0, which may be the sequence's own too: an entry is seen where it comes first.
         seen |= (stored & (stored.cumsum(dim=-1) == 1)).any(dim=1)
-    return slots, seen
+    return pages, seen
 
 
 def _rmsnorm(x: Tensor, norm: Norm) -> Tensor:
-    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + norm.eps) * norm.weight
+    return F.rms_norm(x, norm.weight.shape, norm.weight, norm.eps)
 
 
 def _split(qkv: Tensor, view: View, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
     """Queries [R, query, size], keys and values [R, kv, size], normalised and rotated."""
     all_heads = qkv.view(len(qkv), heads.query + 2 * heads.kv, heads.size)
+    if heads.query_norm is None and heads.key_norm is None:
+        turned = _rotate(all_heads[:, : heads.query + heads.kv], view)
+        return turned[:, : heads.query], turned[:, heads.query :], all_heads[:, heads.query + heads.kv :]
     q, k, v = torch.split(all_heads, [heads.query, heads.kv, heads.kv], dim=1)
     q = q if heads.query_norm is None else _rmsnorm(q, heads.query_norm)
     k = k if heads.key_norm is None else _rmsnorm(k, heads.key_norm)
@@ -196,9 +218,3 @@ def _rotate(x: Tensor, view: View) -> Tensor:
     half = view.cos.shape[-1]
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * view.cos - b * view.sin, b * view.cos + a * view.sin, rest], dim=-1)
-
-
-def _append(cache: LayerCache, slots: Tensor, k: Tensor, v: Tensor) -> None:
-    page, offset = slots // PAGE, slots % PAGE
-    cache.keys[page, :, :, offset] = k.to(cache.keys.dtype)
-    cache.values[page, :, offset, :] = v.to(cache.values.dtype)

@@ -1,6 +1,7 @@
-"""Drafters with heads on the target's hidden states, by the folder that holds them.
+"""Drafters that were trained for a target, by the folder that holds them.
 
-`eagle:PATH`, `medusa:PATH`, and `mtp` for a module in the target's own folder or `mtp:PATH` for one elsewhere.
+Heads on its hidden states: `eagle:PATH`, `medusa:PATH`, and `mtp` for a module in the target's own folder or `mtp:PATH`
+for one elsewhere. Counts of its answers: `ngram:PATH`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from sooner.draft.eagle_files import read_eagle
 from sooner.draft.heads import Head, HeadDrafter
 from sooner.draft.medusa import MedusaDrafter, read_medusa
 from sooner.draft.mtp import read_mtp
+from sooner.draft.ngram_model import NgramModelDrafter, read_ngram
 from sooner.draft.numbering import TEXT, checked_numbering
 from sooner.draft.protocol import Drafter
 from sooner.errors import InputError, ModelError
@@ -55,13 +57,23 @@ def _mtp(wanted: Wanted) -> Drafter:
     return wanted.drafter(read_mtp(wanted.folder, wanted.target, wanted.weights))
 
 
-HEADS: dict[str, Callable[[Wanted], Drafter]] = {"eagle": _eagle, "medusa": _medusa, "mtp": _mtp}
+def _ngram(wanted: Wanted) -> Drafter:
+    return NgramModelDrafter(wanted.spec, read_ngram(wanted.folder, wanted.tokenizer.tokens))
+
+
+TRAINED: dict[str, Callable[[Wanted], Drafter]] = {"eagle": _eagle, "medusa": _medusa, "mtp": _mtp, "ngram": _ngram}
 
 # Trained by `sooner train`, and part of the package.
-SHIPPED = {"eagle:smollm2": Path(__file__).parents[1] / "drafts" / "smollm2-eagle3"}
+DRAFTS = Path(__file__).parents[1] / "drafts"
+SHIPPED = {"eagle:smollm2": DRAFTS / "smollm2-eagle3", "ngram:smollm2": DRAFTS / "smollm2-ngram"}
 
 
-def load_head(
+def is_trained(spec: str) -> bool:
+    """`ngram` alone needs no training: it copies from the request's own text."""
+    return spec.partition(":")[0] in TRAINED and spec != "ngram"
+
+
+def load_trained(
     spec: str, target: Decoder, tokenizer: Tokenizer, model: Path, cache_tokens: int, weights: str = "auto"
 ) -> Drafter:
     """One of SHIPPED, or `kind:` and what `find_model` takes; `mtp` alone looks into the target's files, at `model`.
@@ -71,11 +83,13 @@ def load_head(
     kind, _, place = spec.partition(":")
     own = kind == "mtp" and place in ("", "self")
     if not own and not place:
-        raise InputError(f"drafter {spec!r} needs the folder of its heads; write {kind}:PATH")
+        raise InputError(f"drafter {spec!r} needs the folder of what was trained; write {kind}:PATH")
     folder = model if own else SHIPPED.get(spec) or find_model(place)
     if not folder.is_dir():
-        raise ModelError(f"drafter {spec!r}: {folder.name} is a file, heads are read from folders; write {kind}:PATH")
+        raise ModelError(
+            f"drafter {spec!r}: {folder.name} is a file, what was trained is read from folders; write {kind}:PATH"
+        )
     try:
-        return HEADS[kind](Wanted(spec, folder, target, tokenizer, cache_tokens, weights))
+        return TRAINED[kind](Wanted(spec, folder, target, tokenizer, cache_tokens, weights))
     except (ModelError, OSError) as error:
         raise ModelError(f"drafter {spec!r}: {error}") from None
