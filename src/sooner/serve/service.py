@@ -22,7 +22,7 @@ from sooner.serve.forms import Form
 from sooner.serve.limits import Settings
 from sooner.serve.metrics import Monitor
 from sooner.serve.scores import timings, usage
-from sooner.serve.stream import DONE, EventStream, event, while_connected
+from sooner.serve.stream import DONE, EventStream, events_of, while_connected
 from sooner.serve.worker import Job, Worker
 
 log = logging.getLogger("sooner.serve")
@@ -84,14 +84,14 @@ class Call:
         options = self.form.body.stream_options
         tells_usage = bool(options and options.include_usage)
         rest: dict[str, Any] = {"usage": None} if tells_usage else {}
-        head = {**self.head, "object": self.form.chunk}
+        chunk = events_of({**self.head, "object": self.form.chunk})
         async for one in self.events():
             deltas = self.form.deltas(one)
             for delta in deltas:
                 last = not self.job.open and delta is deltas[-1] and not tells_usage
-                yield event({**head, "choices": [delta], **rest, **({"timings": self.timings} if last else {})})
+                yield chunk({"choices": [delta], **rest, **({"timings": self.timings} if last else {})})
         if tells_usage:
-            yield event({**head, "choices": [], "usage": self.usage, "timings": self.timings})
+            yield chunk({"choices": [], "usage": self.usage, "timings": self.timings})
         yield DONE
 
     async def events(self) -> AsyncIterator[Event]:
