@@ -3,7 +3,8 @@
     python -m benchmarks.serve_cost --save
 
 The clients live in a process of their own and read every event, as bytes; all share the machine's cores with the
-engine, so the figure includes what little a client costs. Also: seconds until a server is ready, and pages after many departures.
+engine, so the figure includes what little a client costs. Also: seconds until a server is ready, and pages after many
+departures.
 """
 
 from __future__ import annotations
