@@ -26,9 +26,10 @@ def test_near_ties_are_below_the_bound_in_margin_and_difference() -> None:
 
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=0.7, top_k=9, seed=4, max_tokens=12)])
 def test_the_margin_is_that_of_the_targets_choice(params: SamplingParams) -> None:
-    subject = Subject(tiny_decoder(), {}, [(1, 2, 3)])
+    decoder = tiny_decoder(torch_kernels=True)
+    subject = Subject(decoder, {}, [(1, 2, 3)])
     request = subject.request((1, 2, 3), params)
-    machine, records = engine()
+    machine, records = engine(None, decoder)
     [plain] = run(machine, [request])
     other = [*plain.tokens[:6], (plain.tokens[6] + 1) % 41, 0]
     found = first_divergence(subject, request, plain.tokens, other, records)

@@ -37,8 +37,11 @@ def answers(drafter: str | None, kind: str, weights: str) -> list[list[int]]:
     drafters = {drafter: make(drafter, weights)} if drafter else {}
     machine, _ = engine(drafters, smollm2.decoder("auto", weights), cache_tokens=4096)
     eos = smollm2.checkpoint().config.eos
-    prompts = [smollm2.chat_ids(prompt) for prompt in smollm2.PROMPTS]
-    return [a.tokens for a in run(machine, [request(p, PARAMS[kind], drafter, eos=eos) for p in prompts])]
+    requests = [  # one to four drafted tokens side by side
+        request(smollm2.chat_ids(prompt), PARAMS[kind], drafter, 1 + i % 4, eos=eos)
+        for i, prompt in enumerate(smollm2.PROMPTS)
+    ]
+    return [a.tokens for a in run(machine, requests)]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Tiny engines over random weights: every token of the context matters, and a pass takes about a millisecond."""
+"""Tiny engines over random weights: every token of the context matters, and a pass takes well below a millisecond."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sooner.draft.protocol import Drafter
 from sooner.engine.engine import Engine
 from sooner.engine.sequence import Piece
 from sooner.engine.stats import Stats
+from sooner.kernels import cpu
+from sooner.kernels.cpu import CpuKernels
 from sooner.kernels.formats import store
 from sooner.kernels.reference import TorchKernels
 from sooner.models.build import build_decoder
@@ -26,29 +28,32 @@ VOCABULARY = 41
 
 
 @cache
-def tiny_decoder(seed: int = 0, layers: int = 2, context: int = 256, vocabulary: int = VOCABULARY) -> Decoder:
+def tiny_decoder(
+    seed: int = 0, layers: int = 2, context: int = 256, vocabulary: int = VOCABULARY, torch_kernels: bool = False
+) -> Decoder:
     """A Llama of width 32 with random weights, large enough in scale that attention is far from uniform."""
     config = ModelConfig(
         architecture="llama",
-        attention=(Attention(plain_rope(10000.0, 8)),) * layers,
+        attention=(Attention(plain_rope(10000.0, 16)),) * layers,
         hidden=32,
-        heads=4,
-        kv_heads=2,
-        head_size=8,
+        heads=2,
+        kv_heads=1,
+        head_size=16,
         mlp=48,
         vocabulary=vocabulary,
         context=context,
         norm_eps=1e-5,
         tied=True,
     )
-    rng = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed + 9)
     tensors = {
         name: store(
             torch.ones(shape) if len(shape) == 1 else torch.randn(shape, generator=rng) * 1.5 * shape[1] ** -0.5
         )
         for name, shape in config.shapes().items()
     }
-    return build_decoder(config, tensors, TorchKernels())
+    on_torch = torch_kernels or cpu.unavailable()
+    return build_decoder(config, tensors, TorchKernels() if on_torch else CpuKernels(1))
 
 
 @dataclass(slots=True)
@@ -115,8 +120,8 @@ def answer(machine: Engine, one: Request) -> Answer:
 
 
 @cache
-def _plain_engine(decoder: Decoder) -> Engine:
-    return engine(None, decoder)[0]
+def _plain_engine() -> Engine:
+    return engine(prefix_cache=False)[0]
 
 
 def plain(one: Request, decoder: Decoder | None = None) -> Answer:
@@ -126,4 +131,4 @@ def plain(one: Request, decoder: Decoder | None = None) -> Answer:
         id=f"p{next(_ids)}",
         speculation=Speculation(rule=one.speculation.rule),
     )
-    return answer(engine(None, decoder)[0], bare)
+    return answer(engine(None, decoder)[0] if decoder else _plain_engine(), bare)
