@@ -61,7 +61,7 @@ def test_a_failed_check_ends_with_1_and_names_itself(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "tokens"], "part tokens needs a MODEL"),
+        (["--only", "speed"], "part speed needs a MODEL; give one, or choose --only laws,tokens,distribution"),
         (["smollm2"], "needs a draft; add --draft suffix"),
         (["smollm2", "--draft", "suffix,grammar"], "drafter 'grammar' proposes only what a request brings along"),
         (["--only", "law"], "--only 'law' is not a part; there are laws, tokens"),

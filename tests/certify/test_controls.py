@@ -1,5 +1,5 @@
-"""The nine wrong rules: each patch fits the engine as it is; some are run through the public command here, all of them
-by `sooner certify --controls`.
+"""Wrong rules: each patch fits the engine as it is; some are run through the public command here, all of them by
+`sooner certify --controls`.
 """
 
 import shutil
@@ -9,14 +9,15 @@ import pytest
 
 import sooner
 from sooner.certify.controls import controls, run_control, spoiled_copy
-from sooner.certify.wrong_rules import WRONG_RULES, Patch
+from sooner.certify.wrong_rules import CLASSIC, OF_TREES, WRONG_RULES, Patch
 from sooner.errors import InputError
 
 BY_NAME = {rule.name: rule for rule in WRONG_RULES}
 
 
-def test_there_are_nine_and_every_patch_fits() -> None:
-    assert len(BY_NAME) == 9
+def test_every_patch_fits() -> None:
+    assert len(CLASSIC) == 9
+    assert len(BY_NAME) == len(CLASSIC) + len(OF_TREES)
     original = Path(sooner.__file__).parent
     for rule in WRONG_RULES:
         with spoiled_copy(rule) as folder:
@@ -37,12 +38,12 @@ def test_a_patch_that_no_longer_fits_is_an_error(tmp_path: Path) -> None:
     ("name", "part"),
     [
         ("noise of block keyed by position, so that rounds share it", "laws"),
-        ("processors advanced on rejected positions", "laws"),
         ("q recorded before top-k and top-p, the draft sampled after", "distribution"),
+        ("the kept path of a tree taken from its first nodes", "tokens"),
     ],
 )
 def test_a_wrong_rule_is_caught_through_the_command(name: str, part: str) -> None:
-    report = run_control(BY_NAME[name], 0)
+    report = run_control(BY_NAME[name], 0, part)
     assert (report["verdict"], report["exit_code"]) == ("fail", 1)
     assert not report["parts"][part]["ok"]
 

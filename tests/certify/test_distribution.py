@@ -1,4 +1,4 @@
-"""Part 3 on tiny models: recorded rows, their laws, and what wrong rules make of them. The controls hold all nine."""
+"""Part 3 on tiny models: recorded rows, their laws, and what some wrong rules make of them; controls hold them all."""
 
 from collections.abc import Callable, Sequence
 

@@ -24,10 +24,10 @@ BATCH = 256
 
 
 def tiny_subject() -> Subject:
-    """A target of two layers, its first layer as the draft model, and one prompt of two tokens."""
+    """A target of two layers, its first layer as the draft model, and short prompts, the first of two tokens."""
     target = tiny_decoder()
     drafter = ModelDrafter("model", target.first_layers(1), VOCABULARY, BATCH * pages_for(CONTEXT))
-    return Subject(target, {drafter.name: drafter}, [(1, 2)], BATCH)
+    return Subject(target, {drafter.name: drafter}, [(1, 2), (5, 0, 3, 1, 4), (4,)], BATCH)
 
 
 @cache

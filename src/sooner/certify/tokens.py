@@ -1,4 +1,4 @@
-"""Part 2: plain against speculative on the user's model, token for token."""
+"""Part 2: plain against speculative, token for token, on the user's model or on a tiny one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Nine wrong rules that look right, as patches of the engine's own source. A patch whose text is gone is an error."""
+"""Wrong rules that look right, as patches of the engine's own source: nine for chains, and what trees add.
+
+A patch whose text is gone is an error.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,9 @@ DRAW = "token = draws.draft(i, left)"
 CHILD = "children.append(Child(token, left, float(q[token])))"
 DRAWS = "draws = RoundDraws(source, len(tokens))"
 RESIDUAL = "residual = np.maximum(p - q, 0.0)"
+KEPT = "parts.cache.keep(sequence.table, start, verdict.path[: len(committed)])"
 
-WRONG_RULES = (
+CLASSIC = (
     WrongRule(
         "p/q acceptance for a deterministic draft",
         [Patch("draft/growth.py", DRAW, "token = int(left.argmax())")],
@@ -126,3 +130,31 @@ WRONG_RULES = (
         ],
     ),
 )
+
+OF_TREES = (
+    WrongRule(
+        "siblings drawn without replacement, each said to come from the whole q",
+        [Patch("draft/growth.py", CHILD, CHILD.replace("left", "q"))],
+    ),
+    WrongRule(
+        "a second sibling tested against p, not against what the first left of it",
+        [
+            Patch("verify/rejection.py", "    for node in siblings:\n", "    whole = p\n    for node in siblings:\n"),
+            Patch("verify/rejection.py", "min(1.0, p[token] / q[token])", "min(1.0, whole[token] / q[token])"),
+        ],
+    ),
+    WrongRule(
+        "siblings put in order of q after they were drawn",
+        [Patch("draft/growth.py", "    return children\n", "    return sorted(children, key=lambda c: -c.chance)\n")],
+    ),
+    WrongRule(
+        "the kept path of a tree taken from its first nodes",
+        [Patch("engine/step.py", KEPT, KEPT.replace("verdict.path[", "tuple(range(len(verdict.path)))["))],
+    ),
+    WrongRule(
+        "rows of a tree placed and masked as if it were a chain",
+        [Patch("models/runner.py", "return [] if span.draft.is_chain else ", "return [] and ")],
+    ),
+)
+
+WRONG_RULES = CLASSIC + OF_TREES

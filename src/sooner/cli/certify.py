@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sooner.certify.subject import Subject
 
 PARTS = ("laws", "tokens", "distribution", "speed", "controls")
-WITHOUT_A_MODEL = {"laws", "distribution", "controls"}
+WITHOUT_A_MODEL = {"laws", "tokens", "distribution", "controls"}
 SILENT = ("prediction", "grammar")
 # Options that mean nothing there: given all the same, they are refused.
 OF_A_MODEL = ("draft", "prompts", "weights", "kernels", "device", "threads")
@@ -38,7 +38,7 @@ def certify(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="fewer tokens and samples: a minute")] = False,
     only: Annotated[str | None, typer.Option(help="parts, comma-separated: " + ", ".join(PARTS))] = None,
-    controls: Annotated[bool, typer.Option("--controls", help="also prove that nine wrong rules are caught")] = False,
+    controls: Annotated[bool, typer.Option("--controls", help="also prove that wrong rules are caught")] = False,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="of everything that is random here")] = 0,
     endpoint: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server to test")] = None,
     against: Annotated[str | None, typer.Option(help="URL of the same model's server without speculation")] = None,
@@ -63,7 +63,7 @@ def certify(
         names = chosen(only, controls)
         load = {"weights": weights, "kernels": kernels, "device": device, "threads": threads}
         if not model and (needy := [name for name in names if name not in WITHOUT_A_MODEL]):
-            raise InputError(f"part {needy[0]} needs a MODEL; give one, or choose --only laws,distribution")
+            raise InputError(f"part {needy[0]} needs a MODEL; give one, or choose --only laws,tokens,distribution")
         subject = open_subject(model, draft, prompts, load, settings) if model else None
         parts = own_parts(names, quick, seed, subject)
     finished = play(parts, settings)
@@ -121,6 +121,7 @@ def own_parts(names: list[str], quick: bool, seed: int, subject: Subject | None)
     from sooner.certify.distribution import distribution
     from sooner.certify.law_cases import laws
     from sooner.certify.speed import speed
+    from sooner.certify.tiny import tiny_subject
     from sooner.certify.tokens import tokens
 
     for name in names:
@@ -130,8 +131,8 @@ def own_parts(names: list[str], quick: bool, seed: int, subject: Subject | None)
             yield distribution(quick, seed, subject)
         elif name == "controls":
             yield controls(seed)
-        elif subject and name == "tokens":
-            yield tokens(quick, seed, subject)
+        elif name == "tokens":
+            yield tokens(quick, seed, subject or tiny_subject())
         elif subject and name == "speed":
             yield speed(quick, seed, subject)
 

@@ -174,11 +174,11 @@ function controls(list) {
       h(
         "p",
         {},
-        "Each of nine wrong rules was put into a copy of the engine's source; the public command has to notice. ",
+        "Each wrong rule was put into a copy of the engine's source; the public command has to notice. ",
         h("code", {}, "sooner certify --controls"),
       ),
       table(
-        "Nine wrong rules and the checks that caught them",
+        "Wrong rules and the checks that caught them",
         ["wrong rule", "caught by"],
         list.map(({ name, caught_by: by }) => [
           name,
