@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from sooner.draft.ngram import NgramDrafter
 from sooner.errors import InputError
 from sooner.testing import check_drafter
-from sooner.types import EMPTY
+from sooner.types import EMPTY, Draft
 from tests.draft.asks import ask
 
 few_tokens = st.lists(st.integers(0, 3), min_size=1, max_size=60)
@@ -71,6 +72,44 @@ def test_equals_a_search(tokens: list[int], limit: int, longest: int, data: st.D
     shortest = data.draw(st.integers(1, longest))
     got = propose(tokens, limit, longest=longest, shortest=shortest)
     assert got == by_search(tokens, limit, longest, shortest)
+
+
+def tree(tokens: Sequence[int], limit: int, branches: int = 2, **options: int) -> Draft:
+    return NgramDrafter(**options).propose([replace(ask(tokens, limit), branches=branches)])[0]
+
+
+def test_a_tree_holds_what_followed_several_occurrences() -> None:
+    """After matches of two tokens: 60 is right in one case of two, 50 in one of four; what comes after follows."""
+    draft = tree([1, 2, 50, 1, 2, 60, 1, 2], limit=5)
+    assert (draft.tokens, draft.parents) == ((60, 1, 50, 2, 1), (-1, 0, -1, 1, 2))
+
+
+def test_a_tree_holds_what_followed_shorter_matches() -> None:
+    draft = tree([9, 1, 2, 70, 5, 1, 2, 80, 9, 1, 2], limit=6, branches=3)
+    roots = [draft.tokens[node] for node in draft.children(-1)]
+    assert roots == [70, 80]
+
+
+def test_a_tree_of_one_continuation_is_the_chain() -> None:
+    tokens = [5, 6, 7, 8, 9, 10, 11, 7, 8]
+    assert tree(tokens, limit=3) == Draft.chain(propose(tokens))
+
+
+@given(tokens=few_tokens, limit=st.integers(1, 9), branches=st.integers(2, 4))
+def test_a_tree_copies_from_its_own_ledger(tokens: list[int], limit: int, branches: int) -> None:
+    """Every path is the copy after one occurrence, the first one that of the chain, and siblings are different."""
+    draft = tree(tokens, limit, branches)
+    assert len(draft) == (limit if draft else 0)
+    assert len(draft.children(-1)) <= branches
+    spine = draft.follow(propose(tokens, limit))
+    assert bool(spine) == bool(draft)
+    for root in draft.children(-1):
+        path = [draft.tokens[node] for node in range(len(draft)) if root in draft.ancestors(node)]
+        starts = [i for i in range(2, len(tokens)) if tokens[i - 2 : i] == tokens[-2:]]
+        copies = [[(tokens[start:] * limit)[step] for step in range(len(path))] for start in starts]
+        assert path in copies
+    roots = [draft.tokens[node] for node in draft.children(-1)]
+    assert len(set(roots)) == len(roots)
 
 
 @given(chunks=st.lists(few_tokens, min_size=1, max_size=6))

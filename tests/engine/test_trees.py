@@ -15,6 +15,7 @@ from sooner.certify.tiny import tiny_decoder as exact_decoder
 from sooner.draft.heads import HeadDrafter
 from sooner.draft.load import load_lookup
 from sooner.draft.model import ModelDrafter
+from sooner.draft.ngram import NgramDrafter
 from sooner.draft.protocol import Ask, Drafter
 from sooner.draft.suffix import SuffixDrafter
 from sooner.errors import InputError
@@ -31,7 +32,7 @@ from tests.support.heads import target as heads_target
 from tests.support.structures import FORMS, structured
 
 MODELS = ("model:small", "model:same", "model:short", "model:fewer tokens")
-NAMES = (*MODELS, "suffix", "bush")
+NAMES = (*MODELS, "suffix", "ngram", "bush")
 
 
 def drafters() -> dict[str, Drafter]:
@@ -42,7 +43,8 @@ def drafters() -> dict[str, Drafter]:
         "model:fewer tokens": tiny_decoder(seed=9, layers=1, vocabulary=VOCABULARY - 9),
     }
     models = {name: ModelDrafter(name, decoder, VOCABULARY, 64) for name, decoder in decoders.items()}
-    return models | {"suffix": SuffixDrafter(min_confidence=0.0), "bush": BushDrafter(VOCABULARY)}
+    lookups: dict[str, Drafter] = {"suffix": SuffixDrafter(min_confidence=0.0), "ngram": NgramDrafter(shortest=1)}
+    return models | lookups | {"bush": BushDrafter(VOCABULARY)}
 
 
 CASES = [(name, kind) for name in NAMES for kind in ("sampled", "penalties")]
@@ -243,9 +245,9 @@ def test_what_does_not_go_together_is_refused(speculation: dict[str, object], me
 
 
 def test_a_drafter_that_only_drafts_chains_refuses_branches() -> None:
-    machine, _ = engine({"ngram": load_lookup("ngram")})
-    with pytest.raises(InputError, match=r"needs a drafter that branches, none of \['ngram'\] does"):
-        machine.add(request([1], None, "ngram", 4, branches=2))
+    machine, _ = engine({"grammar": load_lookup("grammar")})
+    with pytest.raises(InputError, match=r"needs a drafter that branches, none of \['grammar'\] does"):
+        machine.add(request([1], None, "grammar", 4, branches=2))
 
 
 def test_heads_draft_trees_on_a_target_that_forgets() -> None:
