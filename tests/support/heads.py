@@ -174,7 +174,8 @@ def attention(x: Tensor, at: str, t: Mapping[str, Tensor]) -> Tensor:
 
     def project(name: str, heads: int) -> Tensor:
         y = x @ t[f"{at}.self_attn.{name}_proj.weight"].T + t.get(f"{at}.self_attn.{name}_proj.bias", torch.zeros(1))
-        return y.view(len(x), heads, SIZE)
+        scale = t.get(f"{at}.self_attn.{name}_norm.weight")
+        return y.view(len(x), heads, SIZE) if scale is None else norm(y.view(len(x), heads, SIZE), scale)
 
     q, k, v = rotate(project("q", QUERY)), rotate(project("k", KV)), project("v", KV)
     q, k, v = (y.repeat_interleave(QUERY // y.shape[1], 1).transpose(0, 1) for y in (q, k, v))
@@ -229,4 +230,24 @@ def mtp_reference(hidden: Tensor, embedded: Tensor, t: Mapping[str, Tensor], hea
     x = torch.cat(normed, -1) @ t[f"{at}.input_proj.weight"].T
     x = x + attention(norm(x, t[f"{at}.input_layernorm.weight"]), at, t)
     x = norm(x + feed(x, at, t), t[f"{at}.final_layernorm.weight"])
+    return x @ head.T, x
+
+
+def qwen_mtp_tensors(seed: int = 6) -> dict[str, Tensor]:
+    """One module named as in Qwen3.5's files, its layer like one of Qwen3."""
+    at = "mtp.layers.0"
+    shapes = layer_shapes(at, WIDTH) | {"mtp.fc.weight": (WIDTH, 2 * WIDTH), f"{at}.input_layernorm.weight": (WIDTH,)}
+    shapes |= {f"mtp.{name}.weight": (WIDTH,) for name in ("pre_fc_norm_hidden", "pre_fc_norm_embedding", "norm")}
+    shapes |= {f"{at}.self_attn.{name}_norm.weight": (SIZE,) for name in "qk"}
+    return random_tensors(shapes, seed)
+
+
+def qwen_mtp_reference(
+    hidden: Tensor, embedded: Tensor, t: Mapping[str, Tensor], head: Tensor
+) -> tuple[Tensor, Tensor]:
+    at = "mtp.layers.0"
+    normed = norm(embedded, t["mtp.pre_fc_norm_embedding.weight"]), norm(hidden, t["mtp.pre_fc_norm_hidden.weight"])
+    x = torch.cat(normed, -1) @ t["mtp.fc.weight"].T
+    x = x + attention(norm(x, t[f"{at}.input_layernorm.weight"]), at, t)
+    x = norm(x + feed(x, at, t), t["mtp.norm.weight"])
     return x @ head.T, x

@@ -61,25 +61,27 @@ class Eagle3:
 
 
 @dataclass(frozen=True, slots=True)
-class Eagle1:
-    """Implements `heads.Head`. Its feature is the target's last state after the final norm; later steps are fed the
-    layer's output, which the target's head reads as it is."""
+class OnTarget:
+    """What heads share that are fed the target's last state after its final norm, and speak through the target's head.
 
-    taps: tuple[int, ...]
+    project: from a token's embedding beside such a state to the layer's width.
+    """
+
     target: Decoder
-    embed: Packed
-    fc: Packed
+    project: Packed
     layer: Layer
-    activation: Activation
-    targets: NDArray[np.int64] | None = None
+
+    @property
+    def taps(self) -> tuple[int, ...]:
+        return (len(self.target.layers),)
+
+    @property
+    def targets(self) -> None:
+        return None
 
     @property
     def kernels(self) -> Kernels[Any]:
         return self.target.kernels
-
-    @property
-    def matrices(self) -> list[Packed]:
-        return [self.embed, self.fc, *self.layer.matrices, self.target.head]
 
     def new_cache(self, pages: int) -> PagedCache:
         return one_layer_cache(self.layer, pages, self.target.device)
@@ -87,11 +89,26 @@ class Eagle1:
     def fuse(self, features: Tensor) -> Tensor:
         return self.kernels.rmsnorm(features.flatten(1), self.target.norm)
 
+    def spoken(self, states: Tensor) -> Tensor:
+        return capped(self.kernels.linear(states, self.target.head), self.target.config.logit_softcap)
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle1(OnTarget):
+    """Implements `heads.Head`. Later steps are fed the layer's output, which the target's head reads as it is."""
+
+    embed: Packed
+    activation: Activation
+
+    @property
+    def matrices(self) -> list[Packed]:
+        return [self.embed, self.project, *self.layer.matrices, self.target.head]
+
     def forward(self, hidden: Tensor, rows: Rows, cache: LayerCache, wanted: Tensor) -> tuple[Tensor, Tensor]:
         k = self.kernels
-        x = k.linear(torch.cat([k.embed(self.embed, rows.tokens), hidden], dim=1), self.fc)
+        x = k.linear(torch.cat([k.embed(self.embed, rows.tokens), hidden], dim=1), self.project)
         x = self.layer.apply(k, x, x, cache, rows, self.activation)[wanted]
-        return capped(k.linear(x, self.target.head), self.target.config.logit_softcap), x
+        return self.spoken(x), x
 
 
 def one_layer_cache(layer: Layer, pages: int, device: torch.device) -> PagedCache:

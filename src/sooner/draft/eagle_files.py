@@ -143,7 +143,7 @@ def _eagle1(config: ModelConfig, tensors: dict[str, Stored], target: Decoder, we
     mine = rename(tensors, names, shapes | {n: s for n, s in optional.items() if names.theirs(n) in tensors})
     builder = Builder(config, mine, target.kernels, target.device, weights)
     embed = builder.pack("embed", sensitive=True) if "embed" in mine else target.embed
-    return Eagle1((len(target.layers),), target, embed, builder.pack("fc"), builder.layer(0), config.activation)
+    return Eagle1(target, builder.pack("fc"), builder.layer(0), embed, config.activation)
 
 
 def _layer_shapes(config: ModelConfig, inputs: int) -> Shapes:

@@ -1,83 +1,79 @@
-"""MTP modules: a layer that was trained with the target to say the token after the next, in MiMo's layout.
+"""MTP modules: a layer that was trained with the target to say the token after the next.
 
-The module reads the target's last state after the final norm and the embedding of the next token, each normed, the
-state first; its own normed output takes the state's place for further tokens. Embedding and head are the target's.
-Source: MiMo-7B (Xiaomi 2025), after DeepSeek-V3 (2024).
+The module reads the target's last state after the final norm and the embedding of the next token, each normed; its own
+normed output takes the state's place for further tokens. Embedding and head are the target's. In MiMo's layout
+(MiMo-7B, Xiaomi 2025, after DeepSeek-V3, 2024) the state comes first, in Qwen3.5's (Qwen 2026) the embedding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from sooner.cache.paged import PagedCache
-from sooner.draft.eagle import one_layer_cache
+from sooner.draft.eagle import OnTarget
 from sooner.errors import ModelError
-from sooner.kernels.interface import Kernels, LayerCache, Norm, Packed, Rows
+from sooner.kernels.formats import Stored
+from sooner.kernels.interface import LayerCache, Norm, Packed, Rows
 from sooner.models.build import Builder
-from sooner.models.decoder import Decoder, Layer, capped
-from sooner.weights.names import MTP_NAMES, rename
+from sooner.models.decoder import Decoder
+from sooner.weights.names import MIMO_MTP_NAMES, QWEN_MTP_NAMES, NameMap, rename
 from sooner.weights.safetensors import read_folder
+
+LAYOUTS = (MIMO_MTP_NAMES, QWEN_MTP_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Mtp:
+class Mtp(OnTarget):
     """Implements `heads.Head`."""
 
-    taps: tuple[int, ...]
-    target: Decoder
     token_norm: Norm
     hidden_norm: Norm
-    project: Packed
-    layer: Layer
     norm: Norm
-    targets: NDArray[np.int64] | None = None
-
-    @property
-    def kernels(self) -> Kernels[Any]:
-        return self.target.kernels
+    embedding_first: bool
 
     @property
     def matrices(self) -> list[Packed]:
         return [self.target.embed, self.project, *self.layer.matrices, self.target.head]
 
-    def new_cache(self, pages: int) -> PagedCache:
-        return one_layer_cache(self.layer, pages, self.target.device)
-
-    def fuse(self, features: Tensor) -> Tensor:
-        return self.kernels.rmsnorm(features.flatten(1), self.target.norm)
-
     def forward(self, hidden: Tensor, rows: Rows, cache: LayerCache, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        k, target = self.kernels, self.target
-        embedded = k.rmsnorm(k.embed(target.embed, rows.tokens), self.token_norm)
-        x = k.linear(torch.cat([k.rmsnorm(hidden, self.hidden_norm), embedded], dim=1), self.project)
-        x = self.layer.apply(k, x, x, cache, rows, target.config.activation)[wanted]
+        k = self.kernels
+        state = k.rmsnorm(hidden, self.hidden_norm)
+        embedded = k.rmsnorm(k.embed(self.target.embed, rows.tokens), self.token_norm)
+        both = (embedded, state) if self.embedding_first else (state, embedded)
+        x = k.linear(torch.cat(both, dim=1), self.project)
+        x = self.layer.apply(k, x, x, cache, rows, self.target.config.activation)[wanted]
         x = k.rmsnorm(x, self.norm)
-        return capped(k.linear(x, target.head), target.config.logit_softcap), x
+        return self.spoken(x), x
 
 
 def read_mtp(folder: Path, target: Decoder, weights: str) -> Mtp:
-    """The module in a checkpoint's folder. Raises ModelError."""
-    tensors = {name: stored for name, stored in read_folder(folder).items() if MTP_NAMES.knows(name)}
-    if not tensors:
-        raise ModelError("the folder has no MTP module (model.mtp_layers.0); give mtp:PATH, or another drafter")
+    """The module in a checkpoint's folder, whose layer is like the target's last one. Raises ModelError."""
+    tensors, names = _module(folder)
     config = replace(target.config, attention=target.config.attention[-1:])
     layer = {name: shape for name, shape in config.shapes().items() if name.startswith("layers.0.")}
     vectors = dict.fromkeys((f"layers.0.{name}_norm" for name in ("token", "hidden", "final")), (config.hidden,))
     shapes = layer | vectors | {"layers.0.project": (config.hidden, 2 * config.hidden)}
-    builder = Builder(config, rename(tensors, MTP_NAMES, shapes), target.kernels, target.device, weights)
+    builder = Builder(config, rename(tensors, names, shapes), target.kernels, target.device, weights)
     return Mtp(
-        (len(target.layers),),
         target,
-        builder.norm("layers.0.token_norm"),
-        builder.norm("layers.0.hidden_norm"),
         builder.pack("layers.0.project"),
         builder.layer(0),
+        builder.norm("layers.0.token_norm"),
+        builder.norm("layers.0.hidden_norm"),
         builder.norm("layers.0.final_norm"),
+        embedding_first=names is QWEN_MTP_NAMES,
+    )
+
+
+def _module(folder: Path) -> tuple[dict[str, Stored], NameMap]:
+    """Its tensors, and the layout that they are named in."""
+    files = read_folder(folder)
+    for names in LAYOUTS:
+        if tensors := {name: stored for name, stored in files.items() if names.knows(name)}:
+            return tensors, names
+    raise ModelError(
+        "the folder has no MTP module (model.mtp_layers.0 or mtp.layers.0); give mtp:PATH, or another drafter"
     )

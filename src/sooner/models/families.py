@@ -16,6 +16,7 @@ from sooner.weights.names import (
     HF_MIXTRAL_NAMES,
     HF_NAMES,
     HF_POST_NORM_NAMES,
+    HF_QWEN3_NAMES,
     NameMap,
 )
 
@@ -93,6 +94,7 @@ _TABLE = (
         "qwen3",
         qk_norm="head",
         windowed=upper,
+        hf_names=HF_QWEN3_NAMES,
         defaults=_UPPER | {"head_size": 128},
         gguf_defaults=_UPPER_IN_GGUF,
     ),

@@ -109,15 +109,25 @@ def _hugging_face(changes: Mapping[str, str], ignored: Iterable[str] = ()) -> Na
     return NameMap("Hugging Face", names, ignored=("model.layers.{}.self_attn.rotary_emb.inv_freq", *ignored))
 
 
-# A module that drafts (draft/mtp.py), in the same files.
-_MTP_NORMS = {f"{name}_norm": f"{name}_layernorm" for name in ("token", "hidden", "final")}
-MTP_NAMES = NameMap(
+# Modules that draft (draft/mtp.py), in the same files.
+_MIMO_NORMS = {f"{name}_norm": f"{name}_layernorm" for name in ("token", "hidden", "final")}
+MIMO_MTP_NAMES = NameMap(
     "an MTP module",
-    _layers("model.mtp_layers.{}.", _HF_LAYER | _MTP_NORMS | {"project": "input_proj"}, _HF_ATTENTION),
+    _layers("model.mtp_layers.{}.", _HF_LAYER | _MIMO_NORMS | {"project": "input_proj"}, _HF_ATTENTION),
+)
+_QWEN_MTP = {
+    "project": "fc",
+    "token_norm": "pre_fc_norm_embedding",
+    "hidden_norm": "pre_fc_norm_hidden",
+    "final_norm": "norm",
+}
+QWEN_MTP_NAMES = NameMap(
+    "an MTP module", _layers("mtp.", _QWEN_MTP) | _layers("mtp.layers.{}.", _HF_LAYER, _HF_ATTENTION)
 )
 
 HF_NAMES = _hugging_face({})
-HF_MIMO_NAMES = _hugging_face({}, MTP_NAMES.names.values())
+HF_MIMO_NAMES = _hugging_face({}, MIMO_MTP_NAMES.names.values())
+HF_QWEN3_NAMES = _hugging_face({}, QWEN_MTP_NAMES.names.values())
 HF_POST_NORM_NAMES = _hugging_face(_POST_NORMS)
 HF_MIXTRAL_NAMES = _hugging_face(_MIXTRAL)
 HF_FUSED_NAMES = _hugging_face(_PHI3)
