@@ -20,6 +20,12 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def medusa(target: Path) -> Path:
+    run(target, "--out", str(target / "medusa"), kind="medusa")
+    return target / "medusa"
+
+
 def run(target: Path, *more: str, kind: str = "eagle") -> str:
     options = ["--prompts", str(target / "prompts.jsonl"), "-n", "16", "--tokens", "100", "--threads", "1"]
     result = CliRunner().invoke(app, ["train", kind, str(target), *options, *more])
@@ -66,3 +72,39 @@ def test_another_training_in_the_folder_is_refused(target: Path, tmp_path: Path)
     run(target, "--out", str(tmp_path), "--taps", "0,1,2")
     with pytest.raises(InputError, match="give another --out"):
         run(target, "--out", str(tmp_path), "--taps", "0,1")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--invent", "3"), "holds a training with --invent 0, not 3; give another --out"),
+        (("--seed", "1"), "--seed 0, not 1"),
+        (("-n", "12"), "--max-tokens 16, not 12"),
+    ],
+)
+def test_answers_to_something_else_are_not_taken_for_these(
+    target: Path, medusa: Path, options: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        run(target, "--out", str(medusa), *options, kind="medusa")
+
+
+def test_more_tokens_go_on_where_the_last_ended(target: Path, medusa: Path) -> None:
+    assert "resumed at" in run(target, "--out", str(medusa), "--tokens", "120", kind="medusa")
+
+
+def test_other_prompts_under_the_same_name_are_refused(target: Path, tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    prompts.write_bytes((target / "prompts.jsonl").read_bytes())
+    run(target, "--out", str(out), "--prompts", str(prompts), kind="medusa")
+    prompts.write_text(prompts.read_text() + '\n{"prompt": "one more"}\n')
+    with pytest.raises(InputError, match=r"--prompts prompts.jsonl \(SHA-256 \w+\), not prompts.jsonl"):
+        run(target, "--out", str(out), "--prompts", str(prompts), kind="medusa")
+
+
+def test_a_refused_job_leaves_nothing_that_refuses_the_next(target: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text('{"prompt": "the"}\n')
+    with pytest.raises(InputError, match="too few"):
+        run(target, "--out", str(tmp_path / "out"), "--prompts", str(few), kind="medusa")
+    run(target, "--out", str(tmp_path / "out"), kind="medusa")

@@ -26,7 +26,7 @@ Out = Annotated[Path, typer.Option(help="folder for the draft; answers, hidden s
 Invent = Annotated[int, typer.Option(min=0, help="prompts that the target invents from its own chat template")]
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", min=2, help="most tokens of an answer")]
 Tokens = Annotated[int, typer.Option(min=1, help="answer tokens to train on, each as often as it is seen")]
-Rate = Annotated[float, typer.Option(help="of AdamW, relative to what a weight matrix bears")]
+Rate = Annotated[float, typer.Option(min=1e-6, help="of AdamW, relative to what a weight matrix bears")]
 Batch = Annotated[int, typer.Option(min=1, help="answer tokens of one update")]
 CacheGb = Annotated[float, typer.Option(min=0, help="disk space for hidden states; the rest is computed each time")]
 Seed = Annotated[int, typer.Option(min=0, help="of answers, order and weights")]
@@ -169,7 +169,12 @@ def _check_asked(prompts: Path | None, invent: int) -> None:
 def _teacher(job: Job) -> Iterator[Any]:
     from sooner.train.teach import Teacher
 
-    yield Teacher(job, _reports())
+    try:
+        yield Teacher(job, _reports())
+    except KeyboardInterrupt:
+        _clear()
+        print(f"{job.out} keeps what was done up to the last measurement; the same command goes on from there")
+        raise
     print(f"{job.out}: model.safetensors, config.json, README.md, curve.json")
 
 

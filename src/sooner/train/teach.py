@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +25,8 @@ from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
 from sooner.train.answers import answer, invent
 from sooner.train.loop import Plan, Progress, Student, Trainer
-from sooner.train.store import HELD_EVERY, Answer, Store, read_answers, read_prompts, split, write_prompts
+from sooner.train.store import HELD_EVERY, Answer, Store, read_answers, read_prompts, replace, split, write_prompts
+from sooner.weights.files import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,16 @@ class Teacher:
 
     def answers(self) -> list[Answer]:
         """All answers: those that are there already, and those that are missing."""
-        kept, path = self.job.out / "prompts.jsonl", self.job.out / "answers.jsonl"
+        out, asked = self.job.out, what_answers_depend_on(self.job)
+        check_same(out / "job.json", asked, out)
+        kept, path = out / "prompts.jsonl", out / "answers.jsonl"
         prompts = read_prompts(kept)
         if prompts is not None and len(done := read_answers(path)) >= len(prompts):
             return done
         llm = LLM(self.job.model, weights=self.job.weights, threads=self.job.threads, max_sequences=32)
         if prompts is None:
             prompts = self._prompts(llm)
+            replace(out / "job.json", (json.dumps(asked, indent=1) + "\n").encode())
             write_prompts(kept, prompts)
         return answer(llm, prompts, self.job.max_tokens, self.job.plan.seed, path, self.reports.answered)
 
@@ -93,6 +99,8 @@ class Teacher:
         """Of the file and invented, mixed, those that leave room for an answer."""
         job = self.job
         asked = [p.token_ids(llm.tokenizer) for p in load_prompts(job.prompts)] if job.prompts else []
+        if job.invent:
+            self.reports.line(f"{job.model} invents {job.invent} prompts")
         texts = invent(llm, job.invent, job.max_tokens, job.plan.seed) if job.invent else []
         asked += [llm.chat_prompt([{"role": "user", "content": text}]) for text in texts]
         asked = [
@@ -111,8 +119,31 @@ class Teacher:
         return Store(self.job.out / "states", answers, taps, lambda: self.decoder, self.job.cache)
 
 
+def what_answers_depend_on(job: Job) -> dict[str, Any]:
+    """By option; and the batch, on which the order of training depends."""
+    return {
+        "MODEL": job.model, "--prompts": job.prompts and fingerprint(job.prompts), "--invent": job.invent,
+        "--max-tokens": job.max_tokens, "--weights": job.weights, "--batch": job.plan.batch, "--seed": job.plan.seed,
+    }  # fmt: skip
+
+
+def check_same(kept: Path, asked: dict[str, Any], out: Path) -> None:
+    """Raises InputError where the folder holds what other options made: it would be taken for what is asked now."""
+    made = read_json(kept) if kept.exists() else asked
+    for name, value in asked.items():
+        if made.get(name) != value:
+            raise InputError(f"{out} holds a training with {name} {made.get(name)}, not {value}; give another --out")
+
+
+def fingerprint(path: Path) -> str:
+    try:
+        return f"{path.name} (SHA-256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]})"
+    except OSError as error:
+        raise InputError(f"cannot read prompts from {path}: {error}") from error
+
+
 def train(student: Student, store: Store, teacher: Teacher) -> Trainer:
-    """Trains, or goes on after a kill, and leaves the best weights in the student."""
+    """Trains the student, or goes on after a kill."""
     trainer = Trainer(student, store, teacher.job.plan, teacher.job.out / "checkpoint.pt")
     if trainer.resume():
         teacher.reports.line(f"resumed at {trainer.progress.tokens:,} tokens")
