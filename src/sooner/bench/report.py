@@ -1,4 +1,4 @@
-"""`sooner bench report`: results/ as tables and plots, and the README's table."""
+"""`sooner bench report`: results/ as tables and plots, and what the README shows of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sooner.bench import plots, tables
+from sooner.bench import demo, plots, tables
 from sooner.bench.results import Result, latest, load
 from sooner.errors import InputError
 
@@ -65,14 +65,23 @@ def source(result: Result) -> str:
     return f"`{result.data['command']}` on {result.date[:10]}, from `{result.suite}/{result.path.name}`"
 
 
+def readme_blocks(root: Path) -> list[str]:
+    """What results/ says, with the markers that it stands between."""
+    results = load(root)
+    return [tables.readme_block(results), *(demo.readme_block(result) for result in latest(results, "demo")[-1:])]
+
+
 def update_readme(readme: Path, root: Path) -> None:
     """Replaces what stands between the markers."""
     text = read_readme(readme)
-    before, _, rest = text.partition(tables.BEGIN)
-    _, end, after = rest.partition(tables.END)
-    if not end:
-        raise InputError(f"{readme} has no markers {tables.BEGIN} and {tables.END}; add both, on lines of their own")
-    readme.write_text(before + tables.readme_block(load(root)) + after, encoding="utf-8")
+    for block in readme_blocks(root):
+        begin, end = markers(block)
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise InputError(f"{readme} has no markers {begin} and {end}; add both, on lines of their own")
+        text = before + block + after
+    readme.write_text(text, encoding="utf-8")
 
 
 def readme_agrees(readme: Path, root: Path) -> bool | None:
@@ -80,8 +89,16 @@ def readme_agrees(readme: Path, root: Path) -> bool | None:
     text = read_readme(readme)
     if tables.BEGIN not in text:
         return None
-    shown = tables.BEGIN + text.partition(tables.BEGIN)[2].partition(tables.END)[0] + tables.END
-    return _lines(shown) == _lines(tables.readme_block(load(root)))
+    return all(_lines(block) == _lines(between(text, *markers(block))) for block in readme_blocks(root))
+
+
+def markers(block: str) -> tuple[str, str]:
+    lines = block.splitlines()
+    return lines[0], lines[-1]
+
+
+def between(text: str, begin: str, end: str) -> str:
+    return begin + text.partition(begin)[2].partition(end)[0] + end
 
 
 def _lines(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 from sooner.errors import InputError
 
 RESULTS = Path("results")
-SUITES = ("cost", "speed", "concurrency", "peers")
+SUITES = ("cost", "speed", "concurrency", "peers", "demo")
 
 
 @dataclass(frozen=True, slots=True)

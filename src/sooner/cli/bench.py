@@ -148,10 +148,10 @@ def speed(
 def report(
     results: Results = Path("results"),
     update_readme: Annotated[
-        bool, typer.Option("--update-readme", help="renew the table in README.md and the lab")
+        bool, typer.Option("--update-readme", help="renew README.md and the lab from them")
     ] = False,
 ) -> None:
-    """Render tables and plots from results/, and the README's table."""
+    """Render tables and plots from results/, and what README.md shows of them."""
     from sooner.bench import report as reports
 
     for path in reports.write_reports(results):
@@ -159,7 +159,7 @@ def report(
         print(path.read_text(encoding="utf-8"))
     if update_readme:
         reports.update_readme(Path("README.md"), results)
-        note(f"renewed the table in README.md, and {lab_results(results)}")
+        note(f"renewed README.md and {lab_results(results)}")
 
 
 def lab_results(root: Path) -> Path:
