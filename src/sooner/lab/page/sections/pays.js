@@ -21,21 +21,25 @@ export function startPays(place, results) {
   return lab;
 }
 
+// Makes number fields for what `state` holds; a change is put there, then comes `update`.
+const fieldsOf = (state, update, shared) => (name, label, limits) =>
+  numberField(label, {
+    value: state[name],
+    ...shared,
+    ...limits,
+    changed: (value) => {
+      state[name] = value;
+      update();
+    },
+  });
+
 const stat = (name, value) => h("div", {}, h("dt", {}, name), h("dd", {}, value));
 
 function startTheory(place) {
   const state = { alpha: 0.7, c: 0.1, k: 4 },
     out = h("div");
-  const field = (name, label, limits) =>
-    numberField(label, {
-      value: state[name],
-      slider: true,
-      ...limits,
-      changed: (value) => {
-        state[name] = value;
-        show(out, theory(state));
-      },
-    });
+  const update = () => show(out, theory(state));
+  const field = fieldsOf(state, update, { slider: true });
   show(
     place,
     h(
@@ -47,7 +51,7 @@ function startTheory(place) {
     ),
     out,
   );
-  show(out, theory(state));
+  update();
 }
 
 function theory({ alpha, c, k }) {
@@ -125,28 +129,19 @@ const BALANCES = {
 function startBalance(place) {
   const state = { plain: 10, round: 16, tokens: 3.2, prefill: 0, answer: 100 },
     out = h("div");
-  const field = (name, label, max, min = 0.1) =>
-    numberField(label, {
-      value: state[name],
-      min,
-      max,
-      step: "any",
-      changed: (value) => {
-        state[name] = value;
-        show(out, balanceText(state));
-      },
-    });
+  const update = () => show(out, balanceText(state));
+  const field = fieldsOf(state, update, { min: 0.1 });
   const fields = {
-    plain: field("plain", "Plain step, ms", 10000),
-    round: field("round", "Round, ms", 10000),
-    tokens: field("tokens", "Tokens a round", 65, 0.01),
-    prefill: field("prefill", "Reading the prompt, ms", 100000, 0),
-    answer: field("answer", "Tokens of the answer", 100000, 1),
+    plain: field("plain", "Plain step, ms", { max: 10000 }),
+    round: field("round", "Round, ms", { max: 10000 }),
+    tokens: field("tokens", "Tokens a round", { min: 0.01, max: 65 }),
+    prefill: field("prefill", "Reading the prompt, ms", { min: 0, max: 100000 }),
+    answer: field("answer", "Tokens of the answer", { min: 1, max: 100000 }),
   };
   const load = (values) => {
     Object.assign(state, values);
     for (const [name, value] of Object.entries(values)) fields[name].set(value);
-    show(out, balanceText(state));
+    update();
   };
   const example = choiceField("Example", {
     value: "fast",
@@ -157,7 +152,7 @@ function startBalance(place) {
     },
   });
   show(place, h("div", { class: "panel controls" }, example, Object.values(fields)), out);
-  show(out, balanceText(state));
+  update();
   return { load };
 }
 
@@ -207,16 +202,7 @@ function startMeasured(place, results) {
       show(problem, h("p", { class: "error", role: "alert", id: "cost-error" }, `${name}: ${error.message}`));
     }
   };
-  const field = (name, label, limits) =>
-    numberField(label, {
-      value: state[name],
-      slider: true,
-      ...limits,
-      changed: (value) => {
-        state[name] = value;
-        update();
-      },
-    });
+  const field = fieldsOf(state, update, { slider: true });
   show(
     place,
     h(
