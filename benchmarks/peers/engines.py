@@ -10,17 +10,26 @@ from sooner.errors import InputError
 
 @dataclass(frozen=True)
 class Peer:
-    """modes: None where any drafter may be named. format: of the weights, where nothing else is asked for."""
+    """modes: None where any drafter may be named. format: of the weights, where nothing else is asked for.
+
+    kernels: Sooner's own, of which no other engine is told.
+    """
 
     module: str
     modes: tuple[str, ...] | None
     format: str
     formats: tuple[str, ...] | None
     needs_folder: bool = False
+    kernels: str = ""
+
+    @property
+    def ours(self) -> bool:
+        return bool(self.kernels)
 
 
 PEERS: dict[str, Peer] = {
-    "sooner": Peer("benchmarks.peers.with_sooner", None, "auto", None),
+    "sooner": Peer("benchmarks.peers.with_sooner", None, "auto", None, kernels="auto"),
+    "sooner_torch": Peer("benchmarks.peers.with_sooner", None, "f32", ("f32", "bf16"), kernels="torch"),
     "llama_cpp": Peer("benchmarks.peers.with_llama_cpp", ("plain", "lookup"), "file", ("file",)),
     "openvino": Peer("benchmarks.peers.with_openvino", ("plain", "lookup"), "file", ("file",)),
     "transformers": Peer(
@@ -42,7 +51,7 @@ class Engine:
     text: str
     name: str
     mode: str
-    amount: int
+    amount: int | str
     format: str
 
     @property
@@ -52,7 +61,7 @@ class Engine:
 
 def parse(text: str) -> Engine:
     """Raises InputError that names what there is."""
-    match = re.fullmatch(r"(?P<name>\w+)/(?P<mode>[^@]+?)(:(?P<amount>\d+))?(@(?P<format>\w+))?", text)
+    match = re.fullmatch(r"(?P<name>\w+)/(?P<mode>[^@]+?)(:(?P<amount>\d+|auto))?(@(?P<format>\w+))?", text)
     if not match or match["name"] not in PEERS:
         raise InputError(f"engine {text!r} must be NAME/MODE[:AMOUNT][@FORMAT], NAME one of {', '.join(PEERS)}")
     peer = PEERS[match["name"]]
@@ -60,4 +69,7 @@ def parse(text: str) -> Engine:
     for what, value, known in (("mode", match["mode"], peer.modes), ("format", chosen, peer.formats)):
         if known is not None and value not in known:
             raise InputError(f"engine {text!r}: {what} {value!r} is not known; {match['name']} has {', '.join(known)}")
-    return Engine(text, match["name"], match["mode"], int(match["amount"] or 4), chosen)
+    amount: int | str = match["amount"] if match["amount"] == "auto" else int(match["amount"] or 4)
+    if amount == "auto" and not peer.ours:
+        raise InputError(f"engine {text!r}: only Sooner chooses how much it drafts; give a number for auto")
+    return Engine(text, match["name"], match["mode"], amount, chosen)

@@ -19,15 +19,16 @@ WARM_UP_TOKENS = 8
 class Job:
     """model: the GGUF file; folder: the same weights for transformers and vLLM, in float32.
 
-    mode: plain, or a way of drafting that the engine knows; amount: its tokens a round (assisted: draft layers).
-    format: of the weights in memory, where the engine can choose. prompts: objects with id, category and tokens.
+    mode: plain, or a way of drafting that the engine knows; amount: its tokens a round (assisted: draft layers), for
+    Sooner also "auto". format: of the weights in memory, where the engine can choose. kernels: Sooner's. prompts: objects with id, category and tokens.
     """
 
     model: str
     folder: str
     mode: str
-    amount: int
+    amount: int | str
     format: str
+    kernels: str
     threads: int
     max_tokens: int
     eos: list[int]

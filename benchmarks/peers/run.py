@@ -79,7 +79,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 def prepare(engines: Sequence[Engine], model: Path) -> None:
     """Checks that every peer's environment is there, and lets transformers write the folder that some of them need."""
     writes = any(PEERS[engine.name].needs_folder for engine in engines) and not (FOLDER / "config.json").exists()
-    names = {engine.name for engine in engines} - {"sooner"} | ({"transformers"} if writes else set())
+    names = {engine.name for engine in engines if not PEERS[engine.name].ours} | ({"transformers"} if writes else set())
     if missing := sorted(name for name in names if not venvs.is_ready(name)):
         what = " ".join(missing)
         raise InputError(f"not set up: {what}; run `python -m benchmarks.peers.venvs {what}`")
@@ -101,6 +101,7 @@ def make_jobs(
             mode=engine.mode,
             amount=engine.amount,
             format=engine.format,
+            kernels=PEERS[engine.name].kernels,
             threads=options.threads,
             max_tokens=options.max_tokens,
             eos=eos,
@@ -132,7 +133,7 @@ def take_turns(
 
 def play(engine: Engine, job: Job) -> dict[str, Any]:
     """One process of one engine. Raises RuntimeError with the last thing that it said."""
-    python = sys.executable if engine.name == "sooner" else str(venvs.python_of(engine.name))
+    python = sys.executable if PEERS[engine.name].ours else str(venvs.python_of(engine.name))
     environment = os.environ | {
         "OMP_NUM_THREADS": str(job.threads),
         "PYTHONPATH": "src",

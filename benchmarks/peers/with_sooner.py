@@ -12,8 +12,9 @@ def main() -> None:
     llm = LLM(
         job.model,
         draft=None if job.mode == "plain" else job.mode,
-        draft_tokens=job.amount,
+        draft_tokens="auto" if job.amount == "auto" else int(job.amount),
         weights=job.format,
+        kernels=job.kernels,
         threads=job.threads,
         max_context=job.longest,
         max_sequences=1,

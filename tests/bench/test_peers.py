@@ -21,7 +21,7 @@ EOS = 2
 def job(**changes: Any) -> Job:
     prompts = [{"id": "a", "category": "chat", "tokens": [7]}, {"id": "b", "category": "edit", "tokens": [8, 9]}]
     known: dict[str, Any] = {"model": "m", "folder": "f", "mode": "plain", "amount": 4, "format": "auto", "threads": 2}
-    return Job(**(known | {"max_tokens": 5, "eos": [EOS], "prompts": prompts} | changes))
+    return Job(**(known | {"kernels": "auto", "max_tokens": 5, "eos": [EOS], "prompts": prompts} | changes))
 
 
 def test_recorder_ends_with_the_end_token_and_drops_it() -> None:
@@ -63,12 +63,14 @@ def test_an_engine_answers_every_prompt_after_a_warm_up(capsys: pytest.CaptureFi
 def test_engines_are_written_as_they_are_read() -> None:
     assert parse("sooner/model:self/4") == Engine("sooner/model:self/4", "sooner", "model:self/4", 4, "auto")
     assert parse("sooner/suffix:6@bf16") == Engine("sooner/suffix:6@bf16", "sooner", "suffix", 6, "bf16")
+    assert parse("sooner/suffix,ngram:smollm2:auto").mode == "suffix,ngram:smollm2"
+    assert parse("sooner_torch/suffix:auto").amount == "auto"
     assert parse("vllm/ngram:3").format == "f32"
     assert all(parse(text).text == text for text in DEFAULT)
 
 
 @pytest.mark.parametrize(
-    "text", ["sglang/plain", "sooner", "llama_cpp/magic", "openvino/plain@bf16", "vllm/plain@q4", ""]
+    "text", ["sglang/plain", "sooner", "llama_cpp/magic", "openvino/plain@bf16", "vllm/plain@q4", "vllm/ngram:auto", ""]
 )
 def test_unknown_engines_are_refused(text: str) -> None:
     with pytest.raises(InputError, match=f"engine '{text}'"):
@@ -76,7 +78,7 @@ def test_unknown_engines_are_refused(text: str) -> None:
 
 
 def test_every_peer_has_a_recipe_and_a_file() -> None:
-    assert set(PEERS) - {"sooner"} == set(venvs.RECIPES) - {"clients"}
+    assert {name for name, peer in PEERS.items() if not peer.ours} == set(venvs.RECIPES) - {"clients"}
     for peer in PEERS.values():
         assert Path(peer.module.replace(".", "/") + ".py").name in {p.name for p in Path(run.__file__).parent.iterdir()}
 
