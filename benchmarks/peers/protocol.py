@@ -20,7 +20,8 @@ class Job:
     """model: the GGUF file; folder: the same weights for transformers and vLLM, in float32.
 
     mode: plain, or a way of drafting that the engine knows; amount: its tokens a round (assisted: draft layers), for
-    Sooner also "auto". format: of the weights in memory, where the engine can choose. kernels: Sooner's. prompts: objects with id, category and tokens.
+    Sooner also "auto". format: of the weights in memory, where the engine can choose. kernels: Sooner's. prompts:
+    objects with id, category and tokens.
     """
 
     model: str
