@@ -125,7 +125,7 @@ class LLM:
             costs=costs,
             on_stale=lambda: drop_costs(self.decoder),
         )
-        self.engine.parts.planner.worths |= planned.worths if planned else {}
+        self.engine.parts.planner.adviser.worths |= planned.worths if planned else {}
         self._ids = count()
 
     def generate(

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from sooner.bench.verdict import judge
+from sooner.plan.replay import Replay
 from tests.plan.test_replay import COSTS, recorded
 
 
 def test_a_verdict_for_each_load_with_an_interval_around_its_speedup() -> None:
     answers = [recorded(2, number=i) for i in range(4)]
-    result = judge(COSTS, answers, ["oracle"], "greedy", [1, 64], seed=0)
+    result = judge(Replay(COSTS, "greedy"), answers, ["oracle"], [1, 64], seed=0)
     one, many = (next(c for c in result["cells"] if c["concurrency"] == load) for load in (1, 64))
     assert one["prompts"] == many["prompts"] == 4
     assert one["interval"][0] < one["speedup"] < one["interval"][1] and one["speedup"] > 1.3

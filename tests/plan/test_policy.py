@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sooner.plan.cost import DrafterCost
-from sooner.plan.policy import MARGIN, Choice, Option, choose
+from sooner.plan.policy import MARGIN, Choice, Option, Terms, choose
+from sooner.plan.worth import Forecast, Own
 
 FREE = DrafterCost(0.0)
 PLAIN = 0.010
@@ -21,11 +22,11 @@ def line(slope: float) -> list[float]:
 def pick(offers: Sequence[Sequence[Option]], added: Sequence[float], pace: float | None = None) -> Choice:
     """added: seconds by drafted rows. pace: tokens a second, plain decoding's where it is left out."""
     pace = len(offers) / PLAIN if pace is None else pace
-    return choose(offers, lambda most: [*added[: most + 1]], PLAIN, pace)
+    return choose(offers, Terms(lambda most: [*added[: most + 1]], PLAIN, pace))
 
 
 def option(*survival: float, name: str = "a", cost: DrafterCost = FREE, **fields: float) -> Option:
-    return Option(name, cost, survival, **fields)
+    return Option(name, cost, Forecast(list(survival), [], Own()), **fields)
 
 
 def test_rows_are_drafted_as_long_as_each_pays() -> None:

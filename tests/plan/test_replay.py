@@ -49,6 +49,22 @@ def test_the_policy_is_near_the_better_of_drafting_and_not() -> None:
     assert seconds(0, policy, answers=8) < 1.1 * seconds(0, PLAIN, answers=8)
 
 
+def test_a_drafter_that_is_behind_reads_before_it_drafts() -> None:
+    costs = LiveCosts(
+        CostTable((1, 64), (0.010, 0.010), head=0.0, drafters={"oracle": DrafterCost(0.0, catch_up=0.001)})
+    )
+    [played] = Replay(costs, "greedy", behind=["oracle"]).play([recorded(3)], Setting("oracle", 3))
+    assert played.seconds == pytest.approx(6 * 0.010 + 10 * 0.001)  # the prompt, once
+    [lookup] = Replay(costs, "greedy").play([recorded(3)], Setting("oracle", 3))
+    assert lookup.seconds == pytest.approx(6 * 0.010)  # read when it was asked
+
+
+def test_the_policy_is_played_with_its_guard_and_its_probes() -> None:
+    """Under costs that say a row is free the estimates alone would draft for ever."""
+    [played] = Replay(COSTS, "greedy").play([recorded(0)], Setting(tokens=None, names=("oracle",)))
+    assert 0 < played.drafted < 40
+
+
 def test_break_even_is_the_share_at_which_a_round_takes_plain_time() -> None:
     share = break_even(COSTS, rows=3, sequences=1, choosing_s=0.0, draft_s=0.0)
     assert (1 + 3 * share) / 0.013 == pytest.approx(1 / 0.010)

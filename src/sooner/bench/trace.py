@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import count, takewhile
 
 from sooner.bench.workloads import Prompt
-from sooner.draft.protocol import Ask, Drafter, Estimates
+from sooner.draft.protocol import Ask, Drafter, Estimates, falls_behind
 from sooner.llm import LLM
 from sooner.models.runner import states
-from sooner.plan.replay import Offer, Recorded
+from sooner.plan.replay import Offer, Recorded, Replay
 from sooner.types import LONGEST_DRAFT, Ledger, Request, SamplingParams
 
 SLOW_STEP_S = 1e-3  # a drafter whose further token costs more is asked for fewer
@@ -62,6 +62,13 @@ def offer(drafter: Drafter, ask: Ask, following: Sequence[int]) -> Offer:
     [draft] = drafter.propose([ask])
     right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft.tokens, following)))
     return Offer(len(draft), right, estimate[: len(draft)] if estimate is not None else None)
+
+
+def replay_of(llm: LLM, params: SamplingParams) -> Replay:
+    """Under the engine's costs of the moment, one answer in flight."""
+    parts, names = llm.engine.parts, llm.speculation.drafters
+    behind = [name for name in names if falls_behind(parts.drafters[name])]
+    return Replay(parts.planner.costs, "greedy" if params.greedy else "sampled", behind=behind)
 
 
 def _limit(llm: LLM, name: str) -> int:

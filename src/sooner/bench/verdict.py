@@ -10,7 +10,6 @@ import numpy as np
 
 from sooner.bench.statistics import F64, RESAMPLES, interval, resampled_speedups, speedup
 from sooner.draft.protocol import Drafter, Sized
-from sooner.plan.cost import LiveCosts
 from sooner.plan.replay import PLAIN, Played, Recorded, Replay, Setting, break_even
 from sooner.plan.theory import beside
 
@@ -22,29 +21,30 @@ COST_NOISE = 0.02  # of a ratio of pass times, measured apart in time; the table
 
 
 def judge(
-    costs: LiveCosts, recorded: Sequence[Recorded], names: Sequence[str], kind: str, loads: Sequence[int], seed: int
+    replay: Replay, recorded: Sequence[Recorded], names: Sequence[str], loads: Sequence[int], seed: int
 ) -> dict[str, Any]:
     """Cells by category and load. end_to_end: with the prompts' passes. speedup: decoding alone for one in flight;
     of several the prompts of some delay the tokens of others, so that only all of the time can be compared."""
     categories = list(dict.fromkeys(one.category for one in recorded))
     cells = []
     for load in loads:
+        loaded = replace(replay, concurrency=load)
         for category in dict.fromkeys([*categories, ALL]):
             mine = [one for one in recorded if category in (one.category, ALL)]
             if any(one.length > 1 for one in mine):
-                cells.append(cell(costs, mine, names, kind, load, seed) | {"category": category, "concurrency": load})
-    theory = [beside_replay(costs, recorded, name, kind) for name in names]
+                cells.append(cell(loaded, mine, names, seed) | {"category": category, "concurrency": load})
+    theory = [beside_replay(replace(replay, concurrency=1), recorded, name) for name in names]
     return {"cells": cells, "theory": theory, "verdict": [sentence(cells, load) for load in loads]}
 
 
-def beside_replay(costs: LiveCosts, recorded: Sequence[Recorded], name: str, kind: str) -> dict[str, Any]:
+def beside_replay(replay: Replay, recorded: Sequence[Recorded], name: str) -> dict[str, Any]:
     """The closed forms beside the replay, for one request in flight and the drafter's best fixed length."""
-    plain = Replay(costs, kind).play(enough(recorded, 1), PLAIN)
-    played = {k: Replay(costs, kind).play(enough(recorded, 1), Setting(name, k)) for k in LENGTHS}
+    plain = replay.play(enough(recorded, 1), PLAIN)
+    played = {k: replay.play(enough(recorded, 1), Setting(name, k)) for k in LENGTHS}
     gains = {k: speedup(pairs(plain, one)) for k, one in played.items()}
     k = max(gains, key=lambda k: gains[k])
     rounds, accepted = (sum(getattr(one, what) for one in played[k]) for what in ("rounds", "accepted"))
-    return beside(costs, recorded, name, k, (rounds + accepted) / rounds, gains[k]) | {"fixed": gains}
+    return beside(replay.costs, recorded, name, k, (rounds + accepted) / rounds, gains[k]) | {"fixed": gains}
 
 
 def footprint(drafters: Mapping[str, Drafter], token_bytes: int, context: int) -> list[dict[str, Any]]:
@@ -58,14 +58,13 @@ def footprint(drafters: Mapping[str, Drafter], token_bytes: int, context: int) -
     return found
 
 
-def cell(
-    costs: LiveCosts, recorded: Sequence[Recorded], names: Sequence[str], kind: str, load: int, seed: int
-) -> dict[str, Any]:
+def cell(replay: Replay, recorded: Sequence[Recorded], names: Sequence[str], seed: int) -> dict[str, Any]:
+    costs, kind, load = replay.costs, replay.kind, replay.concurrency
     count, recorded = len(recorded), enough(recorded, load)
-    plain = Replay(costs, kind, load).play(recorded, PLAIN)
-    auto = Replay(costs, kind, load).play(recorded, Setting(tokens=None, names=tuple(names)))
+    plain = replay.play(recorded, PLAIN)
+    auto = replay.play(recorded, Setting(tokens=None, names=tuple(names)))
     fixed = {
-        (name, k): speedup(pairs(plain, Replay(costs, kind, load).play(recorded, Setting(name, k)), load > 1))
+        (name, k): speedup(pairs(plain, replay.play(recorded, Setting(name, k)), load > 1))
         for name in names
         for k in LENGTHS
     }

@@ -76,7 +76,7 @@ def plan(
         raise InputError("plan needs a model; for example sooner plan smollm2, or use --what-if without one")
     if not draft:
         raise InputError("plan needs a draft to judge; add --draft suffix")
-    from sooner.bench.trace import record
+    from sooner.bench.trace import record, replay_of
     from sooner.bench.verdict import footprint, judge
     from sooner.bench.workloads import load_prompts, select
     from sooner.engine.plan_file import contents
@@ -88,7 +88,6 @@ def plan(
     chosen = select(load_prompts(prompts), [], per_category)
     llm = load_model(model, draft=draft, weights=weights, threads=threads, max_context=max_context, max_sequences=1)
     recorded = record(llm, chosen, params, note)
-    kind = "greedy" if params.greedy else "sampled"
     parts = llm.engine.parts
     settings = {
         "model": model,
@@ -101,7 +100,7 @@ def plan(
     }
     names = draft.split(",")
     result = head(llm, "plan", settings, seed)
-    result |= judge(parts.planner.costs, recorded, names, kind, loads, seed)
+    result |= judge(replay_of(llm, params), recorded, names, loads, seed)
     result |= {"costs": live_costs(llm), "start": contents(llm.decoder, parts.planner, names)}
     drafters = {name: parts.drafters[name] for name in names}
     result["memory"] = footprint(drafters, parts.cache.token_bytes, llm.config.context)

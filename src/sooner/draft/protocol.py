@@ -111,6 +111,11 @@ class Features(Protocol):
         ...
 
 
+def falls_behind(drafter: Drafter) -> bool:
+    """Whether it reads the ledger only when it drafts: others read when they are asked, or are shown every pass."""
+    return not isinstance(drafter, Estimates | Features)
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a drafter may know of the target when it is built: `package:Class` is called with this.

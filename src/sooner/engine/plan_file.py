@@ -26,7 +26,7 @@ def contents(decoder: Decoder, planner: Planner, draft: Sequence[str]) -> dict[s
         "table": planner.costs.table.as_dict(),
         "worth": [
             {"drafter": name, "sampled": sampled, "cells": {key: asdict(cell) for key, cell in worth.cells.items()}}
-            for (name, sampled), worth in planner.worths.items()
+            for (name, sampled), worth in planner.adviser.worths.items()
         ],
     }
 

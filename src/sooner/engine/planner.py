@@ -7,25 +7,23 @@ what is kept.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
-from sooner.draft.protocol import Ask, Drafter, Estimates
+from sooner.draft.protocol import Ask, Drafter, Estimates, falls_behind
 from sooner.engine.judge import rule_for
 from sooner.engine.load import Load
 from sooner.engine.scheduler import Turn
 from sooner.engine.sequence import Sequence, switch_off
+from sooner.plan.adviser import Adviser, Seat, rounds_ahead
 from sooner.plan.cost import SETTLED, LiveCosts
-from sooner.plan.guard import START_S, Budget, Guard, Pace
-from sooner.plan.policy import Choice, Grant, Option, choose, fixed, floor_of
-from sooner.plan.worth import Forecast, Own, Worth
+from sooner.plan.policy import Choice, Grant, Option, Terms, fixed
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
+READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose")
 COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
-AHEAD = 32  # tokens that a sequence is expected to go on for at least; beyond them, as many as it has come
 
 
 @dataclass(slots=True)
@@ -36,48 +34,58 @@ class Planned:
     plain_s: float
     free: bool  # whether every sequence decoded, and nobody but the policy could draft
     grants: list[Grant] = field(default_factory=list)
-    taken: dict[int, Forecast] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
-    row_s: float = 0.0  # that one drafted row adds to the products
+    taken: dict[int, Option] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     probing: bool = False
 
 
 @dataclass(slots=True)
-class Seat:
-    """One drafter of one sequence: what does not change as long as it lives, and its own record."""
+class Chair:
+    """A drafter's seat at one sequence, and what it is asked. The ask is renewed when its limit changes.
 
-    name: str
-    rule: Rule
+    cached: of a drafter that may have fallen behind.
+    """
+
+    seat: Seat
+    ask: Ask
+    estimate: Callable[[Ask], Iterable[float] | None]
+    cached: Callable[[int], int] | None
+
+
+@dataclass(slots=True)
+class Guest:
+    """What does not change as long as a sequence lives. kind: how its plain rounds choose; longest: of its drafts."""
+
     kind: str
-    worth: Worth
-    own: Own = field(default_factory=Own)
+    longest: int
+    chairs: list[Chair]
 
 
 class Planner:
-    """One engine's policy. seconds: spent on planning so far, drafters' estimates included.
+    """One engine's policy at work.
 
-    on_stale is called when live rounds contradict the cost table that the planner began with.
+    seconds: spent on planning so far. asking_s: beside that, on what drafters say of themselves, for which they read
+    what is new. on_stale is called when live rounds contradict the cost table that the planner began with.
     """
 
     def __init__(
         self, costs: LiveCosts, drafters: Mapping[str, Drafter], on_stale: Callable[[], None] = lambda: None
     ) -> None:
         self.costs = costs
-        self.worths: dict[tuple[str, bool], Worth] = {}
-        self.guard, self.pace = Guard(), Pace()
-        self.seconds = 0.0
+        self.adviser = Adviser(costs, list(drafters))
+        self.seconds = self.asking_s = 0.0
         self._rounds = 0
         self._drafters = drafters
         self._estimates = {
             name: d.estimate if isinstance(d, Estimates) else _says_nothing for name, d in drafters.items()
         }
-        self._budgets = {name: Budget(START_S / len(drafters)) for name in drafters}
-        self._seats: dict[int, list[Seat]] = {}
+        self._behind = {name for name, drafter in drafters.items() if falls_behind(drafter)}
+        self._guests: dict[int, Guest] = {}
         self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
         self._on_stale = on_stale
 
     def grant(self, turns: Seq[Turn]) -> list[Grant]:
         """A grant for every turn; requests with a fixed length get what they say."""
-        start = time.perf_counter()
+        start, asked = time.perf_counter(), self.asking_s
         given = [_given(turn) for turn in turns]
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
         asking = [i for i, grant in enumerate(given) if grant is None]
@@ -85,7 +93,7 @@ class Planner:
         planned = self._planned = Planned(load, self._plain_seconds(turns, load), free)
         chosen = self._ask(turns, asking, planned) if asking else {}
         planned.grants = [grant or chosen[i] for i, grant in enumerate(given)]
-        self.seconds += time.perf_counter() - start
+        self.seconds += time.perf_counter() - start - (self.asking_s - asked)
         return planned.grants
 
     def learn_draft(self, name: str, asks: Seq[Ask], unread: int, seconds: float) -> None:
@@ -108,85 +116,63 @@ class Planner:
             self.costs.other.learn((ended - chosen) / len(turns))
             if self.costs.newly_stale():
                 self._on_stale()
-        for i, forecast in planned.taken.items():
-            forecast.learn(len(drafts[i]), accepted[i])
+        for i, option in planned.taken.items():
+            option.forecast.learn(len(drafts[i]), accepted[i])
         if planned.free:
-            self._compare(planned, sum(committed) / len(turns), ended - began, any(map(len, drafts)))
+            tokens, ratio = sum(committed) / len(turns), (ended - began) / planned.plain_s
+            self.adviser.learn(tokens, ratio, planned.plain_s, any(map(len, drafts)), planned.probing)
         self.seconds += time.perf_counter() - start
 
     def forget(self, key: int) -> None:
         """The sequence has ended."""
-        self._seats.pop(key, None)
+        self._guests.pop(key, None)
 
     def _ask(self, turns: Seq[Turn], asking: Seq[int], planned: Planned) -> dict[int, Grant]:
         """The policy's grants, by turn."""
-        if why := self.guard.verdict():
+        if why := self.adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
-        pace = self._pace(turns, planned)
-        prices = partial(self.costs.added_seconds, planned.load.rows, planned.load.logits)
-        planned.row_s = prices(1)[1]
-        least = floor_of(prices, pace)
-        offers = [self._offers(turns[i], planned.load.keys[i], least) for i in asking]
-        options = [[option for option, _ in offer] for offer in offers]
-        choice = choose(options, prices, planned.plain_s, pace)
-        if not any(choice.rows):
-            choice = self._probe(options, planned, pace) or choice
-            planned.probing = any(choice.rows)
-        for i, offer, option in zip(asking, offers, choice.options):
-            if option:
-                planned.taken[i] = next(forecast for mine, forecast in offer if mine is option)
-        return {i: self._grant(choice, j, options[j], planned, pace) for j, i in enumerate(asking)}
+        terms = self._terms(turns, planned)
+        offers = [self._offers(turns[i].sequence, planned.load.keys[i], terms) for i in asking]
+        choice = self.adviser.advise(terms, offers)
+        planned.probing = choice.probing
+        planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
+        return {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
 
-    def _offers(self, turn: Turn, keys: int, least: float) -> list[tuple[Option, Forecast]]:
-        """What each of the request's drafters could do for it. least: of a token that can pay."""
-        sequence, request = turn.sequence, turn.sequence.request
-        limit = min(request.speculation.longest, sequence.remaining - 1)
-        offers: list[tuple[Option, Forecast]] = []
-        for seat in self._seats_of(sequence) if limit > 0 else ():
-            ask = Ask(sequence.key, request, sequence.ledger, limit, seat.rule)
+    def _terms(self, turns: Seq[Turn], planned: Planned) -> Terms:
+        """The pace is that of decoding where no prompt is in its way."""
+        load, plain_s = planned.load, planned.plain_s
+        if planned.free:
+            return self.adviser.terms(load.rows, load.logits, plain_s, len(turns), plain_s)
+        decoding = [turn for turn in turns if not turn.prefills]
+        alone = self._plain_seconds(decoding, Load.of(decoding, [0] * len(decoding)))
+        return self.adviser.terms(load.rows, load.logits, plain_s, len(decoding), alone)
+
+    def _offers(self, sequence: Sequence, keys: int, terms: Terms) -> list[Option]:
+        """What each of the request's drafters could do for it."""
+        guest, remaining = self._guest(sequence), sequence.remaining
+        limit = min(guest.longest, remaining - 1)
+        offers: list[Option] = []
+        for chair in guest.chairs:
             try:
-                forecast = seat.worth.survival(seat.own, self._estimates[seat.name](ask), limit, least)
+                option = self.adviser.option(terms, chair.seat, self._asked(chair, limit), limit, keys)
             except Exception as error:  # whatever a user's drafter raises must not end the text
-                switch_off(seat.name, [sequence], error)
+                switch_off(chair.seat.name, [sequence], error)
                 return []
-            if forecast.chances:
-                offers.append((self._option(seat, sequence, forecast, keys), forecast))
+            if option:
+                if chair.cached:
+                    unread = max(len(sequence.ledger) - 1 - chair.cached(sequence.key), 0)
+                    option.must_read(unread, rounds_ahead(remaining, sequence.ledger.output_length))
+                offers.append(option)
         return offers
 
-    def _option(self, seat: Seat, sequence: Sequence, forecast: Forecast, keys: int) -> Option:
-        cost, choosing = self.costs.drafter(seat.name), self.costs.choosing_seconds(seat.kind)
-        unread = len(sequence.ledger) - self._drafters[seat.name].cached(sequence.key) - 1
-        return Option(
-            drafter=seat.name,
-            cost=cost,
-            survival=forecast.chances,
-            row_s=self.costs.row_key_seconds * keys + (choosing if seat.rule != "match" else 0.0),
-            token_s=choosing if seat.rule == "match" else 0.0,
-            reading_s=cost.catch_up * max(unread, 0),
-            rounds=max(min(sequence.remaining, max(AHEAD, sequence.ledger.output_length)) / 2, 1.0),
-        )
-
-    def _grant(self, choice: Choice, j: int, options: Seq[Option], planned: Planned, pace: float) -> Grant:
-        option, count = choice.options[j], choice.rows[j]
-        if option:
-            why = "probe" if planned.probing else "pays"
-            hoped, extra, plain = sum(option.survival[:count]), 1e3 * choice.extra_s, 1e3 * planned.plain_s
-            return Grant(option.drafter, count, f"{why}: +{hoped:.2f} tokens, the round +{extra:.1f} ms on {plain:.1f}")
-        if not options:
-            return Grant("", 0, "plain: nothing to propose")
-        best = max(options, key=lambda option: option.survival[0])
-        worth = pace * (planned.row_s + best.row_s)
-        return Grant("", 0, f"plain: {best.drafter} offers {best.survival[0]:.2f} tokens for a row worth {worth:.2f}")
-
-    def _probe(self, options: Seq[Seq[Option]], planned: Planned, pace: float) -> Choice | None:
-        """One token of a drafter that does not seem to pay, where its budget covers what that is expected to lose."""
-        for j, option in ((j, option) for j, offer in enumerate(options) for option in offer):
-            extra = planned.row_s + option.row_s + option.cost.call + option.reading_s
-            loss = extra - option.survival[0] / pace
-            if self._budgets[option.drafter].covers(loss):
-                taken = [option if i == j else None for i in range(len(options))]
-                return Choice(taken, [int(i == j) for i in range(len(options))], extra_s=extra)
-        return None
+    def _asked(self, chair: Chair, limit: int) -> Iterable[float] | None:
+        """What the drafter says of its next tokens."""
+        start = time.perf_counter()
+        if chair.ask.limit != limit:
+            chair.ask = replace(chair.ask, limit=limit)
+        estimate = chair.estimate(chair.ask)
+        self.asking_s += time.perf_counter() - start
+        return estimate
 
     def _learn_choosing(self, turns: Seq[Turn], drafts: Seq[Draft], committed: Seq[int], seconds: float) -> None:
         """Only where all turns chose in one way: otherwise nobody knows whose time it was."""
@@ -197,55 +183,53 @@ class Planner:
         if len(kinds) == 1 and all(committed):
             self.costs.learn_choosing(kinds.pop(), seconds / sum(judged))
 
-    def _compare(self, planned: Planned, tokens: float, seconds: float, drafted: bool) -> None:
-        """Tells the clock's verdict on a round of decoding alone. tokens: committed, a sequence."""
-        ratio = seconds / planned.plain_s
-        self.pace.learn(tokens, ratio)
-        for budget in self._budgets.values():
-            budget.earn(seconds / len(self._budgets))
-        if not drafted:
-            self.guard.plain_round()
-        elif not planned.probing:
-            self.guard.learn(tokens - ratio)
-
-    def _pace(self, turns: Seq[Turn], planned: Planned) -> float:
-        """Tokens a second that this batch commits where no prompt is in its way."""
-        if planned.free:
-            return self.pace.value * len(turns) / planned.plain_s
-        decoding = [turn for turn in turns if turn.completes and not turn.sequence.prefilling]
-        load = Load.of(decoding, [0] * len(decoding))
-        return self.pace.value * len(decoding) / self._plain_seconds(decoding, load)
-
     def _plain_seconds(self, turns: Seq[Turn], load: Load) -> float:
-        rules = [rule_for(turn.sequence.request, False) for turn in turns]
-        choosing = sum(self.costs.choosing_seconds(_kind(rule, turn.sequence)) for rule, turn in zip(rules, turns))
+        choosing = sum(self.costs.choosing_seconds(self._guest(turn.sequence).kind) for turn in turns)
         return self._pass_seconds(load) + choosing + self.costs.other.value * len(turns)
 
     def _pass_seconds(self, load: Load) -> float:
         return self.costs.pass_seconds(load.rows, load.logits, sum(load.keys), load.row_keys)
 
-    def _seats_of(self, sequence: Sequence) -> list[Seat]:
-        if sequence.key not in self._seats:
-            request = sequence.request
-            names = request.speculation.drafters
-            rules = [rule_for(request, self._drafters[name].samples) for name in names]
-            self._seats[sequence.key] = [
-                Seat(name, rule, _kind(rule, sequence), self._worth(name, not request.params.greedy))
-                for name, rule in zip(names, rules)
-            ]
-        return self._seats[sequence.key]
+    def _guest(self, sequence: Sequence) -> Guest:
+        if guest := self._guests.get(sequence.key):
+            return guest
+        request = sequence.request
+        chairs = [self._chair(name, sequence) for name in request.speculation.drafters]
+        guest = Guest(_kind(rule_for(request, False), sequence), request.speculation.longest, chairs)
+        return self._guests.setdefault(sequence.key, guest)
 
-    def _worth(self, name: str, sampled: bool) -> Worth:
-        if (name, sampled) not in self.worths:
-            self.worths[name, sampled] = Worth(sampled)
-        return self.worths[name, sampled]
+    def _chair(self, name: str, sequence: Sequence) -> Chair:
+        drafter, request = self._drafters[name], sequence.request
+        rule = rule_for(request, drafter.samples)
+        worth = self.adviser.worth(name, not request.params.greedy)
+        seat = Seat(name, _kind(rule, sequence), rule != "match", worth)
+        ask = Ask(sequence.key, request, sequence.ledger, request.speculation.longest, rule)
+        return Chair(seat, ask, self._estimates[name], drafter.cached if name in self._behind else None)
+
+
+def _grant(choice: Choice, j: int, offers: Seq[Option], terms: Terms) -> Grant:
+    """The choice for one sequence, in words."""
+    option, count = choice.options[j], choice.rows[j]
+    if option:
+        why = "probe" if choice.probing else "pays"
+        hoped, extra, plain = sum(option.survival[:count]), 1e3 * choice.extra_s, 1e3 * terms.plain_s
+        return Grant(option.drafter, count, f"{why}: +{hoped:.2f} tokens, the round +{extra:.1f} ms on {plain:.1f}")
+    if not offers:
+        return SILENT
+    best = max(offers, key=_first) if len(offers) > 1 else offers[0]
+    worth = terms.pace * (terms.row_s + best.row_s)
+    return Grant("", 0, f"plain: {best.drafter} offers {_first(best):.2f} tokens for a row worth {worth:.2f}")
+
+
+def _first(option: Option) -> float:
+    return option.forecast.chances[0]
 
 
 def _given(turn: Turn) -> Grant | None:
     """What is settled without the policy; None where it is to choose."""
     sequence = turn.sequence
-    if not turn.completes or sequence.prefilling:
-        return Grant("", 0, PREFILL)
+    if turn.prefills:
+        return READS
     if not sequence.drafting:
         return Grant("", 0, sequence.stats.drafter_error)
     speculation = sequence.request.speculation

@@ -22,6 +22,11 @@ class Turn:
     completes: bool  # whether `take` is all of the tail
 
     @property
+    def prefills(self) -> bool:
+        """True until the first token, and again after a preemption: such a pass drafts nothing."""
+        return self.take > 1 or not self.completes or self.sequence.ledger.output_length == 0
+
+    @property
     def scores_prompt(self) -> bool:
         """Whether the log-probabilities of these rows' prompt tokens are wanted."""
         return self.sequence.request.params.prompt_logprobs is not None and self.sequence.ledger.output_length == 0

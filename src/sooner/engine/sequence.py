@@ -62,11 +62,6 @@ class Sequence:
         """How many ledger tokens the cache does not cover; the last one is always among them."""
         return len(self.ledger) - self.table.length
 
-    @property
-    def prefilling(self) -> bool:
-        """True until the first token, and again after a preemption: such a pass drafts nothing."""
-        return self.tail > 1 or self.ledger.output_length == 0
-
     def reading(self, readers: Container[str]) -> list[str]:
         """Which of the request's drafters read the target's features."""
         return [name for name in self.request.speculation.drafters if name in readers] if self.drafting else []

@@ -7,13 +7,13 @@ an answer, what each drafter would have proposed there and how much of that was 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sooner.plan.adviser import Adviser, Seat, rounds_ahead
 from sooner.plan.cost import LiveCosts
-from sooner.plan.guard import Pace
-from sooner.plan.policy import Option, choose, floor_of
-from sooner.plan.worth import Forecast, Own, Worth
+from sooner.plan.policy import Option, Terms
+from sooner.types import LONGEST_DRAFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,10 @@ PLAIN = Setting()
 
 @dataclass(slots=True)
 class Played:
-    """One answer as it went. seconds: its share of the rounds after its prompt's pass; prefill_s: of that pass."""
+    """One answer as it went. seconds: its share of the rounds after its prompt's pass; prefill_s: of that pass.
+
+    read: how many tokens of prompt and answer each drafter with a cache of its own has read.
+    """
 
     recorded: Recorded
     done: int = 0
@@ -59,7 +62,8 @@ class Played:
     accepted: int = 0
     seconds: float = 0.0
     prefill_s: float = 0.0
-    owns: dict[str, Own] = field(default_factory=dict)
+    seats: dict[str, Seat] = field(default_factory=dict)
+    read: dict[str, int] = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -79,96 +83,124 @@ class Played:
         return self.recorded.length - self.done - 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An answer's part in a round: who drafts for it, how much, and how much of that is right."""
+
+    name: str = ""
+    asked: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    unread: int = 0
+    option: Option | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
-    """costs: of the machine. kind: the way of choosing (`LiveCosts.choosing`). concurrency: answers in flight."""
+    """costs: of the machine. kind: the way of choosing (`LiveCosts.choosing`). concurrency: answers in flight.
+    behind: the drafters that read the ledger only when they draft, as a model does."""
 
     costs: LiveCosts
     kind: str
     concurrency: int = 1
-    worths: dict[str, Worth] = field(default_factory=dict)
-    pace: Pace = field(default_factory=Pace)
+    behind: Collection[str] = ()
 
     def play(self, answers: Sequence[Recorded], setting: Setting) -> list[Played]:
         """All answers, in their order, as many at once as are in flight."""
+        adviser = Adviser(self.costs, setting.names)
         queue, active, finished = deque(answers), list[Played](), list[Played]()
         while queue or active:
             fresh = [Played(queue.popleft()) for _ in range(min(self.concurrency - len(active), len(queue)))]
-            self._round(active, fresh, setting)
+            self._round(active, fresh, setting, adviser)
             active += fresh
             finished += [one for one in active if one.done >= one.recorded.length]
             active = [one for one in active if one.done < one.recorded.length]
         return finished
 
-    def _round(self, active: Sequence[Played], fresh: Sequence[Played], setting: Setting) -> None:
-        plain_s = self._seconds(active, fresh, [0] * len(active), 0.0)
-        plans = self._plans(active, fresh, setting, plain_s)
-        rows = [min(count, one.offers[name].proposed) if count else 0 for one, (name, count, _) in zip(active, plans)]
-        drafting = self._drafting([name for name, count, _ in plans if count], max((p[1] for p in plans), default=0))
-        accepted = [
-            min(one.offers[name].accepted, count) if count else 0
-            for one, (name, _, _), count in zip(active, plans, rows)
-        ]
-        seconds = self._seconds(active, fresh, rows, drafting, sum(accepted)) / (len(active) + len(fresh))
+    def _round(self, active: Sequence[Played], fresh: Sequence[Played], setting: Setting, adviser: Adviser) -> None:
+        plain_s, probing = self._seconds(active, fresh, [Part()] * len(active)), False
+        if setting.tokens is None:
+            parts, probing = self._advised(active, fresh, setting.names, adviser, plain_s)
+        else:
+            parts = [self._part(one, setting.drafter, min(setting.tokens, one.room)) for one in active]
+        seconds = self._seconds(active, fresh, parts)
         if setting.tokens is None and active and not fresh:
-            self.pace.learn(1.0 + sum(accepted) / len(active), seconds * len(active) / plain_s)
-        for one, (_, _, forecast), count, right in zip(active, plans, rows, accepted):
-            if forecast:
-                forecast.learn(count, right)
-            one.done += right + 1
-            one.rounds, one.drafted, one.accepted = one.rounds + 1, one.drafted + count, one.accepted + right
-            one.seconds += seconds
+            tokens = 1.0 + sum(part.accepted for part in parts) / len(active)
+            drafted = any(part.drafted for part in parts)
+            adviser.learn(tokens, seconds / plain_s, plain_s, drafted, probing)
+        share = seconds / (len(active) + len(fresh))
+        for one, part in zip(active, parts):
+            self._settle(one, part, share)
         for one in fresh:
-            one.done, one.prefill_s = 1, seconds
+            one.done, one.prefill_s = 1, share
 
-    def _plans(
-        self, active: Sequence[Played], fresh: Sequence[Played], setting: Setting, plain_s: float
-    ) -> list[tuple[str, int, Forecast | None]]:
-        if setting.tokens is not None:
-            return [(setting.drafter, min(setting.tokens, one.room), None) for one in active]
-        if not active:
-            return []
-        rows, logits = _rows(active, fresh, 0)
+    def _settle(self, one: Played, part: Part, seconds: float) -> None:
+        if part.option:
+            part.option.forecast.learn(part.drafted, part.accepted)
+        if part.asked:
+            one.read[part.name] = one.keys + part.accepted
+        one.done += part.accepted + 1
+        one.rounds, one.seconds = one.rounds + 1, one.seconds + seconds
+        one.drafted, one.accepted = one.drafted + part.drafted, one.accepted + part.accepted
 
-        def prices(most: int) -> list[float]:
-            return self.costs.added_seconds(rows, logits, most)
+    def _part(self, one: Played, name: str, count: int, option: Option | None = None) -> Part:
+        if not count:
+            return Part()
+        offer = one.offers[name]
+        drafted = min(count, offer.proposed)
+        return Part(name, count, drafted, min(count, offer.accepted), self._unread(one, name), option)
 
-        pace = self.pace.value * len(active) / (self._seconds(active, [], [0] * len(active), 0.0) if fresh else plain_s)
-        least = floor_of(prices, pace)
-        offers = [self._options(one, setting.names, least) for one in active]
-        choice = choose([[option for option, _ in offer] for offer in offers], prices, plain_s, pace)
-        return [
-            (option.drafter, count, next(f for mine, f in offer if mine is option)) if option else ("", 0, None)
-            for offer, option, count in zip(offers, choice.options, choice.rows)
+    def _unread(self, one: Played, name: str) -> int:
+        return max(one.keys - 1 - one.read.get(name, 0), 0) if name in self.behind else 0
+
+    def _advised(
+        self, active: Sequence[Played], fresh: Sequence[Played], names: Sequence[str], adviser: Adviser, plain_s: float
+    ) -> tuple[list[Part], bool]:
+        """What the policy would do, and whether it would be a probe."""
+        if not active or adviser.guard.verdict():
+            return [Part()] * len(active), False
+        alone = self._seconds(active, [], [Part()] * len(active)) if fresh else plain_s
+        terms = adviser.terms(*_rows(active, fresh, 0), plain_s, len(active), alone)
+        choice = adviser.advise(terms, [self._options(one, names, adviser, terms) for one in active])
+        parts = [
+            self._part(one, option.drafter, count, option) if option else Part()
+            for one, option, count in zip(active, choice.options, choice.rows)
         ]
+        return parts, choice.probing
 
-    def _options(self, one: Played, names: Sequence[str], least: float) -> list[tuple[Option, Forecast]]:
+    def _options(self, one: Played, names: Sequence[str], adviser: Adviser, terms: Terms) -> list[Option]:
         result = []
-        for name in names:
+        for name in names if one.room else ():
             offer = one.offers[name]
-            limit = min(offer.proposed, one.room)
-            worth = self.worths.setdefault(name, Worth(self.kind != "greedy"))
-            forecast = worth.survival(one.owns.setdefault(name, Own()), offer.estimate, limit, least)
-            if forecast.chances:
-                row_s, token_s = self.costs.row_key_seconds * one.keys, self.costs.choosing_seconds(self.kind)
-                result.append((Option(name, self.costs.drafter(name), forecast.chances, row_s, token_s), forecast))
+            if name not in one.seats:
+                one.seats[name] = Seat(name, self.kind, False, adviser.worth(name, self.kind != "greedy"))
+            limit = min(LONGEST_DRAFT if offer.estimate is None else offer.proposed, one.room)
+            if option := adviser.option(terms, one.seats[name], offer.estimate, limit, one.keys):
+                option.must_read(self._unread(one, name), rounds_ahead(one.room + 1, one.done))
+                result.append(option)
         return result
 
-    def _seconds(
-        self, active: Sequence[Played], fresh: Sequence[Played], rows: Sequence[int], drafting: float, accepted: int = 0
-    ) -> float:
-        """A round: its pass, choosing, drafting and the rest. rows: that each active answer drafts."""
-        count = len(active) + len(fresh)
+    def _seconds(self, active: Sequence[Played], fresh: Sequence[Played], parts: Sequence[Part]) -> float:
+        """A round: its pass, choosing, drafting and the rest."""
+        count, accepted = len(active) + len(fresh), sum(part.accepted for part in parts)
         keys = sum(one.keys for one in active) + sum(one.recorded.prompt for one in fresh)
-        row_keys = sum(one.keys * (1 + drafted) for one, drafted in zip(active, rows))
+        row_keys = sum(one.keys * (1 + part.drafted) for one, part in zip(active, parts))
         row_keys += sum(one.recorded.prompt**2 // 2 for one in fresh)
-        passed = self.costs.pass_seconds(*_rows(active, fresh, sum(rows)), keys, row_keys)
+        rows = _rows(active, fresh, sum(part.drafted for part in parts))
+        passed = self.costs.pass_seconds(*rows, keys, row_keys)
         choosing = (count + accepted) * self.costs.choosing_seconds(self.kind)
-        return passed + choosing + drafting + count * self.costs.other.value
+        return passed + choosing + self._drafting(parts) + count * self.costs.other.value
 
-    def _drafting(self, names: Sequence[str], depth: int) -> float:
-        """Proposals, and reading the token that each drafter lacks."""
-        return sum(self.costs.drafter(name).seconds(names.count(name), depth, 0) for name in set(names))
+    def _drafting(self, parts: Sequence[Part]) -> float:
+        """Proposals of all drafters, and what they read before."""
+        return sum(
+            self.costs.drafter(name).seconds(
+                sum(part.name == name for part in parts),
+                max(part.asked for part in parts if part.name == name),
+                sum(part.unread for part in parts if part.name == name),
+            )
+            for name in {part.name for part in parts if part.asked}
+        )
 
 
 def _rows(active: Sequence[Played], fresh: Sequence[Played], drafted: int) -> tuple[int, int]:

@@ -9,14 +9,15 @@ chosen by it keeps `rejection` and `block` exact.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import repeat
 
 EDGES = (0.25, 0.36, 0.52, 0.62, 0.7, 0.78, 0.86, 0.93, 0.97)  # of a drafter's own estimates: bins of cells
 PLACES = 8  # cells by position, for drafters that do not estimate themselves
 HOPE, HOPE_PRIOR = 0.5, 4.0  # a token's chance where the drafter does not say; tokens that this guess counts for
 SAMPLED_DOUBT = 1.25  # the power to which an estimate is raised for requests that sample: they copy less faithfully
+SILENCE = repeat(None)
 WORD_PRIOR = 20.0  # tokens that a drafter's word counts for
 CELL_MEMORY = 300.0  # tokens after which a verdict is forgotten
 OWN_PRIOR, OWN_MEMORY = 20.0, 60.0
@@ -46,17 +47,16 @@ class Cell:
 
 @dataclass(slots=True)
 class Own:
-    """One sequence's verdicts on one drafter, beside what its cells expected of the same tokens."""
+    """One sequence's verdicts on one drafter, beside what its cells expected of the same tokens.
+
+    odds: by how much the cells' odds are to be multiplied.
+    """
 
     accepted: float = OWN_PRIOR
     rejected: float = OWN_PRIOR
     hoped: float = OWN_PRIOR
     feared: float = OWN_PRIOR
-
-    @property
-    def odds(self) -> float:
-        """By how much the cells' odds are to be multiplied."""
-        return self.accepted * self.feared / (self.rejected * self.hoped)
+    odds: float = 1.0
 
     def learn(self, accepted: bool, chance: float) -> None:
         keep = 1.0 - 1.0 / OWN_MEMORY
@@ -64,6 +64,7 @@ class Own:
         self.rejected = OWN_PRIOR + (self.rejected - OWN_PRIOR) * keep + (not accepted)
         self.hoped = OWN_PRIOR + (self.hoped - OWN_PRIOR) * keep + chance
         self.feared = OWN_PRIOR + (self.feared - OWN_PRIOR) * keep + 1.0 - chance
+        self.odds = self.accepted * self.feared / (self.rejected * self.hoped)
 
 
 @dataclass(slots=True)
@@ -93,28 +94,23 @@ class Worth:
 
         estimate: what the drafter says, None where it says nothing, empty where it has nothing to propose.
         """
-        odds, chance, chances, cells = own.odds, 1.0, list[float](), list[Cell]()
-        for cell in islice(self._by_place() if estimate is None else self._by_word(estimate), limit):
+        odds, cells, path, said = own.odds, self.cells, 1.0, 1.0
+        forecast = Forecast([], [], own)
+        for survives in SILENCE if estimate is None else estimate:
+            if survives is None:
+                key, hope, weight = min(len(forecast.cells), PLACES - 1), HOPE, HOPE_PRIOR
+            else:
+                hope, said = survives / said if said > 0.0 else 0.0, survives
+                key, weight = bisect(EDGES, hope), WORD_PRIOR
+            cell = cells.get(key) or self._new_cell(key, hope, weight)
             good = odds * cell.accepted
-            chance *= good / (good + cell.rejected)
-            chances.append(chance)
-            cells.append(cell)
-            if chance < least:
+            path *= good / (good + cell.rejected)
+            forecast.chances.append(path)
+            forecast.cells.append(cell)
+            if path < least or len(forecast.cells) == limit:
                 break
-        return Forecast(chances, cells, own)
+        return forecast
 
-    def _by_place(self) -> Iterator[Cell]:
-        return (self._cell(min(i, PLACES - 1), HOPE, HOPE_PRIOR) for i in count())
-
-    def _by_word(self, estimate: Iterable[float]) -> Iterator[Cell]:
-        before = 1.0
-        for survives in estimate:
-            chance = survives / before if before > 0.0 else 0.0
-            yield self._cell(bisect(EDGES, chance), chance, WORD_PRIOR)
-            before = survives
-
-    def _cell(self, key: int, hope: float, weight: float) -> Cell:
-        if key not in self.cells:
-            chance = hope**SAMPLED_DOUBT if self.sampled else hope
-            self.cells[key] = Cell(weight * chance, weight * (1.0 - chance))
-        return self.cells[key]
+    def _new_cell(self, key: int, hope: float, weight: float) -> Cell:
+        chance = hope**SAMPLED_DOUBT if self.sampled else hope
+        return self.cells.setdefault(key, Cell(weight * chance, weight * (1.0 - chance)))

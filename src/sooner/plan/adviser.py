@@ -1,0 +1,96 @@
+"""The policy from round to round: what it knows, what it advises, and what it learns from what came out.
+
+`engine/planner.py` shows it live rounds and `plan/replay.py` recorded ones, so that what is predicted is what will be
+done. Nothing here looks at a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from sooner.plan.cost import LiveCosts
+from sooner.plan.guard import START_S, Budget, Guard, Pace
+from sooner.plan.policy import Choice, Option, Terms, choose
+from sooner.plan.worth import Own, Worth
+
+AHEAD = 32  # tokens that a sequence is expected to go on for at least; beyond them, as many as it has come
+
+
+@dataclass(slots=True)
+class Seat:
+    """One drafter of one sequence: what does not change as long as it lives, and its own record.
+
+    kind: the way of choosing (`LiveCosts.choosing`). ratio: whether a row costs its choosing even where it is rejected.
+    """
+
+    name: str
+    kind: str
+    ratio: bool
+    worth: Worth
+    own: Own = field(default_factory=Own)
+
+
+def rounds_ahead(remaining: int, done: int) -> float:
+    """In which a drafter that catches up now will be of use. remaining: tokens that a sequence may still commit."""
+    return max(min(remaining, max(AHEAD, done)) / 2, 1.0)
+
+
+class Adviser:
+    """What one engine's policy knows. names: of its drafters."""
+
+    def __init__(self, costs: LiveCosts, names: Sequence[str]) -> None:
+        self.costs = costs
+        self.worths: dict[tuple[str, bool], Worth] = {}
+        self.guard, self.pace = Guard(), Pace()
+        self._budgets = {name: Budget(START_S / len(names)) for name in names}
+
+    def worth(self, name: str, sampled: bool) -> Worth:
+        if (name, sampled) not in self.worths:
+            self.worths[name, sampled] = Worth(sampled)
+        return self.worths[name, sampled]
+
+    def terms(self, rows: int, logits: int, plain_s: float, sequences: int, decoding_s: float) -> Terms:
+        """Of a round of so many rows without drafts. sequences: that decode in it; decoding_s: what they alone take."""
+        prices = partial(self.costs.added_seconds, rows, logits)
+        return Terms(prices, plain_s, self.pace.value * sequences / decoding_s, self.costs.row_key_seconds)
+
+    def option(
+        self, terms: Terms, seat: Seat, estimate: Iterable[float] | None, limit: int, keys: int
+    ) -> Option | None:
+        """What a drafter could do for a sequence with so many keys: at most `limit` tokens, of which it says
+        `estimate`; None where that is nothing."""
+        forecast = seat.worth.survival(seat.own, estimate, limit, terms.floor)
+        if not forecast.chances:
+            return None
+        row_s, token_s = terms.key_s * keys, self.costs.choosing_seconds(seat.kind)
+        if seat.ratio:
+            row_s, token_s = row_s + token_s, 0.0
+        return Option(seat.name, self.costs.drafter(seat.name), forecast, row_s, token_s)
+
+    def advise(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice:
+        """What pays, or where nothing does, what may be probed."""
+        choice = choose(offers, terms)
+        return choice if choice.drafts else self._probe(terms, offers) or choice
+
+    def _probe(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice | None:
+        """One token of a drafter that does not seem to pay, where its budget covers what that is expected to lose."""
+        for j, option in ((j, option) for j, offer in enumerate(offers) for option in offer):
+            extra = terms.row_s + option.row_s + option.cost.call + option.reading_s
+            loss = extra - option.survival[0] / terms.pace
+            if self._budgets[option.drafter].covers(loss):
+                taken = [option if i == j else None for i in range(len(offers))]
+                return Choice(taken, [int(i == j) for i in range(len(offers))], extra_s=extra, probing=True)
+        return None
+
+    def learn(self, tokens: float, ratio: float, plain_s: float, drafted: bool, probing: bool) -> None:
+        """The clock's verdict on a round of decoding alone. tokens: committed, a sequence; ratio: its time in plain
+        rounds."""
+        self.pace.learn(tokens, ratio)
+        for budget in self._budgets.values():
+            budget.earn(ratio * plain_s / len(self._budgets))
+        if not drafted:
+            self.guard.plain_round()
+        elif not probing:
+            self.guard.learn(tokens - ratio)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import random
+
+from sooner.plan.adviser import Adviser, Seat, rounds_ahead
+from sooner.plan.cost import CostTable, DrafterCost, LiveCosts
+from sooner.plan.policy import Choice, Terms
+
+PLAIN = 0.010
+TABLE = CostTable((1, 64), (PLAIN, 0.0226), head=0.0, drafters={"slow": DrafterCost(0.0005, catch_up=0.001)})
+
+
+def setting(*names: str) -> tuple[Adviser, Terms, list[Seat]]:
+    adviser = Adviser(LiveCosts(TABLE), names)
+    terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)  # a row is worth 0.02 tokens
+    return adviser, terms, [Seat(name, "greedy", False, adviser.worth(name, False)) for name in names]
+
+
+def advice(adviser: Adviser, terms: Terms, seat: Seat, estimate: list[float], unread: int = 0) -> Choice:
+    option = adviser.option(terms, seat, estimate, 16, keys=100)
+    if option:
+        option.must_read(unread, rounds_ahead(200, done=20))
+    return adviser.advise(terms, [[option] if option else []])
+
+
+def test_what_pays_is_advised() -> None:
+    adviser, terms, [seat] = setting("a")
+    choice = advice(adviser, terms, seat, [0.8, 0.6, 0.01])
+    assert choice.rows == [2] and not choice.probing
+    assert advice(adviser, terms, seat, []).rows == [0]
+
+
+def test_what_does_not_pay_is_probed_until_the_budget_is_spent() -> None:
+    adviser, terms, [seat] = setting("a")
+    probes = [advice(adviser, terms, seat, [0.001]).rows for _ in range(100)]
+    assert 20 < probes.count([1]) < 80 and probes[-1] == [0]
+    assert advice(adviser, terms, seat, [0.9]).rows == [1]
+
+
+def test_reading_is_priced_by_the_rounds_in_which_it_will_be_of_use() -> None:
+    adviser, terms, [seat] = setting("slow")
+    assert advice(adviser, terms, seat, [0.9, 0.8]).rows == [2]
+    assert advice(adviser, terms, seat, [0.9, 0.8], unread=1000).rows == [0]
+
+
+def test_lost_time_makes_drafting_rest_and_slows_the_pace() -> None:
+    adviser, _, _ = setting("a")
+    rng = random.Random(0)
+    for _ in range(60):
+        adviser.learn(1.0, rng.gauss(1.5, 0.1), PLAIN, drafted=True, probing=False)
+    assert "rests" in adviser.guard.verdict() and adviser.pace.value < 0.8
+
+
+def test_a_probe_is_no_evidence_for_the_guard() -> None:
+    adviser, _, _ = setting("a")
+    for _ in range(60):
+        adviser.learn(1.0, 1.5, PLAIN, drafted=True, probing=True)
+    assert adviser.guard.verdict() == ""
