@@ -21,13 +21,19 @@ NATIVE = Path("src/sooner/kernels/cpu/native")
 FLAGS = ["-O3", "-std=c++17", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wno-psabi"]
 # Each operation rounds as it is written, so that all instruction sets and compilers give the same bits.
 FLAGS += ["-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"]
-COMMON: dict[str, list[str]] = {"api": [], "pool": [], "pack": [], "isa_generic": ["-O2"]}
+COMMON: dict[str, list[str]] = {"api": [], "pool": [], "pack": [], "isa_generic": ["-O2"], "dots_generic": ["-O2"]}
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"]
+AVX_VNNI = "-mavxvnni"  # compilers before 2021 lack it: that source then makes what dots_avx2 does
 BY_MACHINE: dict[str, dict[str, list[str]]] = {
     "x86_64": {
-        "isa_avx2": ["-mavx2", "-mfma", "-mf16c"],
-        "isa_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mf16c"],
+        "isa_avx2": AVX2,
+        "dots_avx2": AVX2,
+        "dots_avxvnni": [*AVX2, AVX_VNNI],
+        "isa_avx512": AVX512,
+        "dots_avx512vnni": [*AVX512, "-mavx512vnni"],
     },
-    "aarch64": {"isa_neon": []},
+    "aarch64": {"isa_neon": [], "dots_neon": [], "dots_neondot": ["-march=armv8.2-a+dotprod"]},
 }
 MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
@@ -50,6 +56,8 @@ class BuildKernels(build_ext):
         sources = COMMON | BY_MACHINE.get(machine, {})
         compiler = shlex.split(os.environ.get("CXX", "c++"))
         extra = shlex.split(os.environ.get("SOONER_CXXFLAGS", ""))
+        if not _accepts(compiler, AVX_VNNI):
+            sources = {name: [flag for flag in flags if flag != AVX_VNNI] for name, flags in sources.items()}
         compile_ = [
             [*compiler, *FLAGS, *flags, *extra, "-c", str(NATIVE / f"{name}.cpp"), "-o", str(objects / f"{name}.o")]
             for name, flags in sources.items()
@@ -57,6 +65,14 @@ class BuildKernels(build_ext):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_run, compile_))
         _run([*compiler, "-shared", "-pthread", *extra, *(c[-1] for c in compile_), "-o", str(target)])
+
+
+def _accepts(compiler: list[str], flag: str) -> bool:
+    try:
+        command = [*compiler, flag, "-fsyntax-only", "-x", "c++", os.devnull]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False  # no compiler, which the build itself will tell
 
 
 def _run(command: list[str]) -> None:

@@ -22,7 +22,7 @@ from sooner.engine.plan_file import PlanFile
 from sooner.errors import InputError
 from sooner.kernels import make_kernels
 from sooner.kernels.interface import PAGE
-from sooner.models.build import Progress, build_decoder
+from sooner.models.build import Progress, build_decoder, check_grouped
 from sooner.models.chat import NOTHING
 from sooner.models.checkpoint import naming, open_checkpoint
 from sooner.models.config import ModelConfig
@@ -51,13 +51,15 @@ class LLM:
     draft_tokens: "auto" drafts what pays on this machine and text, which may be nothing; a number is drafted every
     round, by the first drafter. draft_branches: with a number of draft_tokens, how many of them may be alternatives at
     one place; above 1 drafts are trees. verify: "auto", "match", "rejection" or "block".
-    weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. kernels: "auto", "cpu" (C++)
-    or "torch". threads: None takes every core. max_context: tokens of prompt and output that one request may have,
-    at most the model's own. max_sequences: requests in flight at once. kv_memory: bytes for the target's keys and
-    values, shared by all requests; None is enough for max_sequences of max_context tokens each, and takes memory only
-    as it is used. prefix_cache: prompts start from pages that earlier requests left. shared_history: requests may also
-    draft from one another's answers, after the other drafters; leave it off where clients must not learn of each other.
-    plan: a file of `sooner plan --out`: its drafters where draft is None, its costs, and what drafts were worth there.
+    weights: "auto" keeps the file's own format; "f32", "bf16", "f16", "q8", "q4" convert. activations: "float32",
+    or "int8": what products with weights of 4 and 8 bits read is rounded to 8 bits, which is faster and changes the
+    numbers. kernels: "auto", "cpu" (C++) or "torch". threads: None takes every core. max_context: tokens of prompt
+    and output that one request may have, at most the model's own. max_sequences: requests in flight at once.
+    kv_memory: bytes for the target's keys and values, shared by all requests; None is enough for max_sequences of
+    max_context tokens each, and takes memory only as it is used. prefix_cache: prompts start from pages that
+    earlier requests left. shared_history: requests may also draft from one another's answers, after the other
+    drafters; leave it off where clients must not learn of each other. plan: a file of `sooner plan --out`: its
+    drafters where draft is None, its costs, and what drafts were worth there.
     trace: called with every round. progress: called while the weights are packed, with the bytes done and all of them.
     """
 
@@ -70,6 +72,7 @@ class LLM:
         draft_branches: int = 1,
         verify: Rule = "auto",
         weights: str = "auto",
+        activations: str = "float32",
         kernels: str = "auto",
         device: str = "cpu",
         threads: int | None = None,
@@ -91,10 +94,12 @@ class LLM:
         self.speculation = Speculation(names, draft_tokens, verify, draft_branches)
         checkpoint = open_checkpoint(find_model(model))
         context = _context(max_context, checkpoint.config.context)
-        backend = make_kernels(device, weights, threads, kernels)
+        backend = make_kernels(device, weights, threads, kernels, activations)
         self.tokenizer = checkpoint.tokenizer
         self.config = replace(checkpoint.config, context=context)
         with naming(checkpoint.path):
+            if activations == "int8":
+                check_grouped(checkpoint.tensors, weights)
             self.decoder = build_decoder(self.config, checkpoint.tensors, backend, device, weights, progress)
         cache_tokens = context * max_sequences if kv_memory is None else _tokens_in(kv_memory, self.config)
         target = Target(self.config.vocabulary, context, self.config.eos, self.config.layers, self.config.hidden)

@@ -168,6 +168,7 @@ def test_show_colours_tokens_by_origin(tiny: Path) -> None:
         (["-p", "a", "--draft", "ngram", "--draft-tokens", "99"], "draft_tokens is 99"),
         (["-p", "a", "--verify", "exactly"], "verify is 'exactly', must be one of auto, match"),
         (["-p", "a", "--weights", "q3"], "weights 'q3' is not known; choose one of auto"),
+        (["-p", "a", "--activations", "int8"], "activations int8 are for weights of 4 or 8 bits, these are f32"),
         (["-p", "a", "--device", "tpu"], "device 'tpu' is not"),
         (["-p", "a", "--max-context", "4096"], "max_context is 4096, must be between 1 and the model's 128"),
         (["-p", "the " * 200], "shorten"),

@@ -16,7 +16,7 @@ const char* sooner_use(const char*);
 void* sooner_pool(int);
 void sooner_pool_free(void*);
 size_t sooner_packed_bytes(int, int, int);
-void sooner_pack(void*, const uint8_t*, int, int, int, int, int, uint8_t*);
+void sooner_pack(void*, const uint8_t*, int, int, int, int, int, uint8_t*, int);
 void sooner_linear(void*, const Matrix*, const float*, int, int, const float*, float, const float*, float*);
 void sooner_rmsnorm(void*, const float*, int, int, const float*, float, const float*, float*);
 int sooner_embed(void*, const Matrix*, const int64_t*, int, float*);
@@ -54,16 +54,17 @@ static std::vector<uint8_t> random_matrix(int n, int k, int format) {
   return bytes;
 }
 
-static void products(void* pool, int format, Floats& out) {
+static void products(void* pool, int format, int integer, Floats& out) {
   const int n = 40, k = 160;
   const auto first = random_matrix(n, k, format), second = random_matrix(n, k, format);
   const Floats bias = random_floats(n), norm = random_floats(k);
   const size_t bytes = sooner_packed_bytes(48, k, format);
   std::vector<uint8_t> packed(bytes), paired(2 * bytes);
-  sooner_pack(pool, first.data(), n, k, format, 0, 1, packed.data());
-  sooner_pack(pool, first.data(), n, k, format, 0, 2, paired.data());
-  sooner_pack(pool, second.data(), n, k, format, 1, 2, paired.data());
-  const Matrix plain{packed.data(), bias.data(), n, k, format, 0}, gated{paired.data(), nullptr, 2 * n, k, format, 1};
+  sooner_pack(pool, first.data(), n, k, format, 0, 1, packed.data(), integer);
+  sooner_pack(pool, first.data(), n, k, format, 0, 2, paired.data(), integer);
+  sooner_pack(pool, second.data(), n, k, format, 1, 2, paired.data(), integer);
+  const Matrix plain{packed.data(), bias.data(), n, k, format, 0, integer, 0};
+  const Matrix gated{paired.data(), nullptr, 2 * n, k, format, 1, integer, 0};
   for (int rows : {1, 2, 3, 4, 5, 6, 7, 40}) {
     const Floats x = random_floats(size_t(rows * k));
     Floats y(size_t(rows * n)), z(size_t(rows * k));
@@ -117,7 +118,8 @@ static Floats everything(const char* isa) {
   sooner_use(isa);
   void* pool = sooner_pool(2);
   Floats out;
-  for (int format = F32; format <= G16Q8; ++format) products(pool, format, out);
+  for (int format = F32; format <= G16Q8; ++format) products(pool, format, 0, out);
+  for (int format = Q8_0; format <= G16Q8; ++format) products(pool, format, 1, out);
   attention(pool, 1, 200, out);
   attention(pool, 4, 61, out);
   attention(pool, 40, 0, out);
@@ -136,7 +138,7 @@ int main() {
   }
   printf("generic: %zu numbers, checksum %016llx\n", wanted.size(), static_cast<unsigned long long>(checksum));
   int failures = 0;
-  for (const char* isa : {"avx2", "avx512", "neon"}) {
+  for (const char* isa : {"avx2", "avxvnni", "avx512", "avx512vnni", "neon", "neondot"}) {
     if (!sooner_supports(isa)) continue;
     const Floats got = everything(isa);
     size_t different = 0;

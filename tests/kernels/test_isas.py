@@ -63,7 +63,8 @@ def on(name: str) -> None:
     assert library.use_isa(library.load(), name) == name
 
 
-OTHERS = [name for name in ("avx2", "avx512", "neon") if not cpu.unavailable() and library.supports(name)]
+KNOWN = ("avx2", "avxvnni", "avx512", "avx512vnni", "neon", "neondot")
+OTHERS = [name for name in KNOWN if not cpu.unavailable() and library.supports(name)]
 
 
 @pytest.mark.usefixtures("restore_isa")

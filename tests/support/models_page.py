@@ -50,7 +50,9 @@ FORMATS_TEXT = """## Formats
 
 Each is compared with the `gguf` package's own dequantiser, bit for bit, and a whole model with transformers. What the
 C++ kernels lack they keep in the format named here, which holds the same numbers; `--weights q8` and
-`q4` round to less. Safetensors come as F32, F16 and BF16.
+`q4` round to less. Safetensors come as F32, F16 and BF16. Products compute in float32; with
+`--activations int8` those with the formats from Q8_0 down read inputs rounded to 8 bits, with a scale for each 32 along
+a row, which is faster and changes the numbers. Drafts still change nothing: `certify` takes the option, too.
 """
 TOKENIZERS_TEXT = """## Tokenizers
 

@@ -36,10 +36,11 @@ def checkpoint() -> Checkpoint:
 
 
 @cache
-def decoder(backend: str = "auto", weights: str = "auto") -> Decoder:
+def decoder(backend: str = "auto", weights: str = "auto", activations: str = "float32") -> Decoder:
     """The model in one backend and format; what is not asked for again stays in memory until the tests end."""
     opened = checkpoint()
-    return build_decoder(opened.config, dict(opened.tensors), make_kernels("cpu", weights, 2, backend), "cpu", weights)
+    kernels = make_kernels("cpu", weights, 2, backend, activations)
+    return build_decoder(opened.config, dict(opened.tensors), kernels, "cpu", weights)
 
 
 @cache

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import sooner
-from sooner.kernels.formats import store
+from sooner.kernels.formats import convert, store
 from sooner.kernels.interface import Kernels
 
 PROBE_BYTES = 512 << 20  # many times any last-level cache of today's processors but the largest servers'
@@ -108,12 +108,13 @@ class ReadProbe:
 
 
 def peak_gflops(kernels: Kernels[Any]) -> float:
-    """1e9 float32 operations a second, a multiply-add counting as two: the best of torch.mm and our product."""
+    """1e9 operations a second, a multiply-add counting as two: the best of torch.mm and our product, with 4 bit weights
+    where they are multiplied as integers."""
     a, b = torch.rand(PROBE_SIDE, PROBE_SIDE), torch.rand(PROBE_SIDE, PROBE_SIDE)
     with torch_threads(threads_of(kernels)):
         seconds = best_seconds(lambda: torch.mm(a, b))
     if kernels.name == "cpu":
-        matrix = kernels.pack(store(b))
+        matrix = kernels.pack(store(b) if kernels.activations == "float32" else convert(store(b), "q4"))
         seconds = min(seconds, best_seconds(lambda: kernels.linear(a, matrix)))
     return 2 * PROBE_SIDE**3 / seconds / 1e9
 

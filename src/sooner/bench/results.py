@@ -93,7 +93,8 @@ def _free_path(result: Mapping[str, Any], root: Path) -> Path:
 def _read(path: Path) -> Result:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        data["settings"].setdefault("kernels", "auto")  # results from before there was a choice
+        for name, only in (("kernels", "auto"), ("activations", "float32")):  # from before there was a choice
+            data["settings"].setdefault(name, only)
         result = Result(path, data)
         _ = (result.machine, result.suite, result.date)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -46,7 +46,8 @@ def weights(settings: Mapping[str, Any]) -> str:
     """What was asked for, and what that meant where it does not say."""
     formats = "+".join(settings["formats"])
     kernels = "" if settings["kernels"] == "auto" else f", {settings['kernels']} kernels"
-    return (formats if settings["weights"] == formats else f"{settings['weights']} ({formats})") + kernels
+    rounded = "" if settings["activations"] == "float32" else f", activations {settings['activations']}"
+    return (formats if settings["weights"] == formats else f"{settings['weights']} ({formats})") + rounded + kernels
 
 
 def cost_table(data: Mapping[str, Any]) -> str:

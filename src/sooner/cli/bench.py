@@ -29,6 +29,7 @@ def cost(
     model: options.Model,
     draft: options.Draft = None,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     kernels: options.Kernels = "auto",
     threads: options.Threads = None,
     rows: Annotated[str, typer.Option(help="rows of a target pass")] = "1,2,3,4,6,8,12,16,24,32,64",
@@ -43,11 +44,12 @@ def cost(
     from sooner.bench.cost import Plan, measure_cost
 
     plan = Plan(whole_numbers("--rows", rows), whole_numbers("--context", context), repeats)
-    machine = {"weights": weights, "kernels": kernels, "threads": threads}
+    machine = {"weights": weights, "activations": activations, "kernels": kernels, "threads": threads}
     llm = load_model(model, draft=draft, max_context=plan.room, max_sequences=1, **machine)
     settings = {
         "model": model,
         "weights": weights,
+        "activations": activations,
         "kernels": kernels,
         "draft": draft,
         "rows": plan.rows,
@@ -83,6 +85,7 @@ def speed(
         str | None, typer.Option(help="measure throughput with so many requests at once instead; for example 1,4,8,16")
     ] = None,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     kernels: options.Kernels = "auto",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
@@ -108,6 +111,7 @@ def speed(
         draft_branches=draft_branches,
         verify=cast(Rule, verify),
         weights=weights,
+        activations=activations,
         kernels=kernels,
         threads=threads,
         max_context=max_context,
@@ -117,6 +121,7 @@ def speed(
     settings = {
         "model": model,
         "weights": weights,
+        "activations": activations,
         "kernels": kernels,
         "draft": draft,
         "draft_tokens": options.draft_tokens(draft_tokens),

@@ -24,7 +24,7 @@ PARTS = ("laws", "tokens", "distribution", "speed", "controls")
 WITHOUT_A_MODEL = {"laws", "tokens", "distribution", "controls"}
 SILENT = ("prediction", "grammar")
 # Options that mean nothing there: given all the same, they are refused.
-OF_A_MODEL = ("draft", "prompts", "weights", "kernels", "device", "threads")
+OF_A_MODEL = ("draft", "prompts", "weights", "activations", "kernels", "device", "threads")
 OF_SERVERS = ("endpoint", "against", "requests")
 OF_OUR_ENGINE = ("model", "draft", "quick", "only", "controls", "seed", *OF_A_MODEL[2:])
 
@@ -45,6 +45,7 @@ def certify(
     requests: Annotated[int, typer.Option(min=1, help="sampled requests to each server")] = 200,
     report: Annotated[Path | None, typer.Option(help="write a readable HTML page to this file")] = None,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     kernels: options.Kernels = "auto",
     device: options.Device = "cpu",
     threads: options.Threads = None,
@@ -61,7 +62,9 @@ def certify(
         refuse(context, () if model else OF_A_MODEL, "without a MODEL")
         refuse(context, OF_SERVERS, "without --endpoint and --against")
         names = chosen(only, controls)
-        load = {"weights": weights, "kernels": kernels, "device": device, "threads": threads}
+        load = {
+            "weights": weights, "activations": activations, "kernels": kernels, "device": device, "threads": threads,
+        }  # fmt: skip
         if not model and (needy := [name for name in names if name not in WITHOUT_A_MODEL]):
             raise InputError(f"part {needy[0]} needs a MODEL; give one, or choose --only laws,tokens,distribution")
         subject = open_subject(model, draft, prompts, load, settings) if model else None
@@ -109,6 +112,7 @@ def open_subject(
     kernels = llm.decoder.kernels
     settings |= {
         "model": model, "drafters": draft, "kernels": kernels.name, "output weights": llm.decoder.head.format,
+        "activations": kernels.activations,
         "rows have equal bits in all passes": "yes" if kernels.exact_rows else f"no, bound {subject.bound} in logits",
         "prompts": f"{len(subject.prompts)} of {prompts.name if prompts else 'our own'}",
     }  # fmt: skip

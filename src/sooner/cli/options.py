@@ -30,6 +30,13 @@ Verify = Annotated[str, typer.Option("--verify", help="auto, match, rejection or
 Weights = Annotated[
     str, typer.Option("--weights", help="weights in memory: auto (as in the file), f32, bf16, f16, q8 or q4")
 ]
+Activations = Annotated[
+    str,
+    typer.Option(
+        "--activations",
+        help="what products with 4 and 8 bit weights read: float32, or int8, which is faster and rounds them",
+    ),
+]
 Kernels = Annotated[str, typer.Option("--kernels", help="auto, cpu (C++) or torch")]
 Device = Annotated[str, typer.Option("--device", help="cpu or cuda")]
 Threads = Annotated[int | None, typer.Option("--threads", min=1, help="processor threads [default: all cores]")]

@@ -49,6 +49,7 @@ def plan(
     seed: Annotated[int, typer.Option(help="of the sampling and of the intervals")] = 0,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="most tokens of an answer")] = 128,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
     out: Annotated[Path | None, typer.Option("--out", help="write the result to this file")] = None,
@@ -86,12 +87,14 @@ def plan(
         raise InputError(f"--concurrency is {concurrency}, must be at least 1")
     params = SamplingParams(temperature=temperature, seed=seed, max_tokens=max_tokens)
     chosen = select(load_prompts(prompts), [], per_category)
-    llm = load_model(model, draft=draft, weights=weights, threads=threads, max_context=max_context, max_sequences=1)
+    machine = {"weights": weights, "activations": activations, "threads": threads}
+    llm = load_model(model, draft=draft, max_context=max_context, max_sequences=1, **machine)
     recorded = record(llm, chosen, params, note)
     parts = llm.engine.parts
     settings = {
         "model": model,
         "weights": weights,
+        "activations": activations,
         "draft": draft,
         "temperature": temperature,
         "max_tokens": max_tokens,

@@ -193,6 +193,7 @@ def identity(decoder: Decoder) -> dict[str, Any]:
         "build": _build() if decoder.kernels.name == "cpu" else torch.__version__,
         "model": hashlib.sha256(repr(decoder.config).encode()).hexdigest()[:16],
         "formats": formats(decoder),
+        "activations": decoder.kernels.activations,
         "bytes": weight_bytes(decoder),
     }
 

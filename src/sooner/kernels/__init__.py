@@ -11,22 +11,29 @@ import torch
 
 from sooner.errors import InputError
 from sooner.kernels import cpu
-from sooner.kernels.formats import DTYPES, KINDS
+from sooner.kernels.formats import DTYPES, KINDS, PRECISIONS
 from sooner.kernels.interface import Kernels
 from sooner.kernels.reference import TorchKernels
 
 BACKENDS = ("auto", "cpu", "torch")
 
 
-def make_kernels(device: str, weights: str, threads: int | None = None, backend: str = "auto") -> Kernels[Any]:
+def make_kernels(
+    device: str, weights: str, threads: int | None = None, backend: str = "auto", activations: str = "float32"
+) -> Kernels[Any]:
     """The backend for a device and a weight format.
 
     `auto` takes the C++ kernels on the CPU where they could be built, else torch, and says so. Torch multiplies in
-    float32 or bfloat16: weights "auto" there are float32 on the CPU and bfloat16 on a GPU.
+    float32 or bfloat16: weights "auto" there are float32 on the CPU and bfloat16 on a GPU. Activations
+    "int8" are for the C++ kernels.
     """
     check_device(device)
     if weights not in KINDS:
         raise InputError(f"weights {weights!r} is not known; choose one of {', '.join(KINDS)}")
+    if activations not in PRECISIONS:
+        raise InputError(f"activations {activations!r} is not known; choose one of {', '.join(PRECISIONS)}")
+    if activations == "int8" and weights in DTYPES:
+        raise InputError(f"activations int8 are for weights of 4 or 8 bits, not {weights}; use weights q8, q4 or auto")
     if backend not in BACKENDS:
         raise InputError(f"kernels {backend!r} is not known; choose one of {', '.join(BACKENDS)}")
     on_gpu = torch.device(device).type == "cuda"
@@ -38,8 +45,10 @@ def make_kernels(device: str, weights: str, threads: int | None = None, backend:
     if on_gpu or backend == "torch" or missing:
         if not on_gpu and backend == "auto":
             warnings.warn(f"running on torch, which is slower: {missing}", RuntimeWarning, stacklevel=2)
+        if activations != "float32":
+            raise InputError(f"activations {activations} need the C++ kernels; with torch use float32")
         return _torch_kernels(device, weights, threads, on_gpu)
-    return cpu.CpuKernels(threads or usable_cores())
+    return cpu.CpuKernels(threads or usable_cores(), activations)
 
 
 def _torch_kernels(device: str, weights: str, threads: int | None, on_gpu: bool) -> TorchKernels:

@@ -1,6 +1,7 @@
 """How a matrix lies in a file or in memory, and what its numbers are.
 
-Every kernel multiplies by the float32 value that `dequantise` returns, so a format changes bytes, never results.
+Every kernel multiplies by the float32 value that `dequantise` returns, so a format changes bytes, never results (but
+for the rounding of activations, where that was asked for).
 Block layouts are those of GGUF (ggml-quants): blocks of 32 or 256 along the input dimension.
 """
 
@@ -48,6 +49,9 @@ REPACKED: dict[str, Format] = {
 LAYOUTS = FORMATS | REPACKED
 KINDS = ("auto", "f32", "f16", "bf16", "q8", "q4")  # what the user may ask the weights to be kept in
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+# What inputs of products with weights in groups are rounded to, in groups of ROUNDED along a row.
+PRECISIONS = ("float32", "int8")
+ROUNDED = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ class Kernels(Protocol[P]):
 
     name: str
     exact_rows: bool  # True when a row's bits do not depend on its neighbours
+    activations: str  # what inputs of products with weights in groups are rounded to (`formats.PRECISIONS`)
     formats: tuple[str, ...]  # of weights that `pack` takes
 
     @property

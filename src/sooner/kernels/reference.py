@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sooner.kernels.formats import DTYPES, FORMATS, Stored, dequantise
+from sooner.kernels.formats import DTYPES, FORMATS, ROUNDED, Stored, dequantise
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 FEW_ROWS = 24  # up to here the transposed product is the faster one
@@ -28,6 +28,7 @@ class Matrix:
     values: Tensor  # [N, K]
     bias: Tensor | None
     format: str
+    rounds: bool = False  # its inputs to int8
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -46,8 +47,11 @@ class TorchKernels:
     formats: tuple[str, ...] = tuple(FORMATS)
     choose = None
 
-    def __init__(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, activations: str = "float32"
+    ) -> None:
         self.device = torch.device(device)
+        self.activations = activations
         self.dtype = dtype
         self._pass: Rows | None = None
         self._views: dict[tuple[int | None, int], View] = {}
@@ -58,11 +62,15 @@ class TorchKernels:
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
         values = dequantise(weight).to(self.device, self.dtype)
-        return Matrix(values, None if bias is None else bias.to(self.device, torch.float32), self.format)
+        bias = None if bias is None else bias.to(self.device, torch.float32)
+        return Matrix(values, bias, self.format, self._rounds(weight))
 
     def pack_gated(self, gate: Stored, up: Stored) -> Matrix:
         both = torch.cat([dequantise(gate), dequantise(up)])
-        return Matrix(both.to(self.device, self.dtype), None, self.format)
+        return Matrix(both.to(self.device, self.dtype), None, self.format, self._rounds(gate))
+
+    def _rounds(self, weight: Stored) -> bool:
+        return self.activations == "int8" and weight.format not in DTYPES
 
     def embed(self, table: Matrix, tokens: Tensor) -> Tensor:
         return table.values[tokens].to(torch.float32)
@@ -72,7 +80,8 @@ class TorchKernels:
         return y if add is None else y + add
 
     def linear(self, x: Tensor, weight: Matrix, *, norm: Norm | None = None, add: Tensor | None = None) -> Tensor:
-        y = self._product(x if norm is None else _rmsnorm(x, norm), weight.values)
+        x = x if norm is None else _rmsnorm(x, norm)
+        y = self._product(rounded(x) if weight.rounds else x, weight.values)
         if weight.bias is not None:
             y = y + weight.bias
         return y if add is None else y + add
@@ -193,6 +202,16 @@ def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
         # Tables are padded with page 0, which may be the sequence's own too: an entry is seen where it comes first.
         seen |= (stored & (stored.cumsum(dim=-1) == 1)).any(dim=1)
     return pages, seen
+
+
+def rounded(x: Tensor) -> Tensor:
+    """x [R, K], K a multiple of 32, as integer products see it: whole multiples of a scale, which is the greatest
+    magnitude of 32 neighbours / 127; zeros where that is below 2^-100, NaN where it is not finite."""
+    groups = x.view(len(x), x.shape[1] // ROUNDED, ROUNDED)
+    most = groups.abs().amax(dim=2, keepdim=True)
+    scale = torch.where(most < 2.0**-100, 0.0, most / 127)
+    q = torch.where(scale > 0, (groups / scale).round(), 0.0)  # ties to even
+    return (q * scale).view_as(x)
 
 
 def _rmsnorm(x: Tensor, norm: Norm) -> Tensor:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sooner.kernels.formats import Stored, concatenate, convert, dequantise, exactly, store
+from sooner.errors import InputError
+from sooner.kernels.formats import DTYPES, Stored, concatenate, convert, dequantise, exactly, store
 from sooner.kernels.interface import Heads, Kernels, Norm, Packed
 from sooner.models.config import ModelConfig
 from sooner.models.decoder import Decoder, Layer, Projection
@@ -34,6 +35,15 @@ def build_decoder(
     are. progress is called before each tensor is packed. Raises ModelError where a weight is no finite number.
     """
     return Builder(config, tensors, kernels, torch.device(device), weights, progress).decoder()
+
+
+def check_grouped(tensors: Mapping[str, Stored], weights: str) -> None:
+    """Raises InputError where no product of the layers would have weights of 4 or 8 bits, so that int8 activations
+    would change nothing. Routers, and an embedding or a head of more bits, keep float32."""
+    kinds = {t.format for name, t in tensors.items() if name.startswith("layers.") and len(t.shape) == 2}
+    if weights == "auto" and kinds <= DTYPES.keys():
+        found = ", ".join(sorted(kinds))
+        raise InputError(f"activations int8 are for weights of 4 or 8 bits, these are {found}; use weights q8 or q4")
 
 
 class Builder:

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,11 @@ from torch import Tensor
 
 from sooner.errors import InputError
 from sooner.kernels.cpu import library
-from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsStruct, MatrixStruct, RowsStruct
-from sooner.kernels.formats import LAYOUTS, Stored
+from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsStruct, RowsStruct
+from sooner.kernels.cpu.structs import Matrix, Memory, address_of, heads_struct, item, matrix, memory_of, rows_struct
+from sooner.kernels.formats import DTYPES, LAYOUTS, ROUNDED, Stored
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
-MOST_HEAD_SIZE = 256
 MOST_CACHES = 4  # whose addresses are remembered: a target's and a few drafters'
 
 
@@ -30,24 +29,8 @@ def unavailable() -> str | None:
 
 
 def isa() -> str:
-    """The instruction set in use: generic, avx2, avx512 or neon."""
+    """The instruction set in use: generic, avx2, avxvnni, avx512, avx512vnni, neon or neondot."""
     return str(library.load().sooner_isa().decode())
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """A packed weight matrix: [ceil(N / 16)][K][16], a paired one with gate and up blocks in turn."""
-
-    shape: tuple[int, int]
-    format: str
-    data: Tensor  # uint8
-    bias: Tensor | None
-    struct: MatrixStruct
-    address: int  # of the struct
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.numel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +43,6 @@ class Stack:
     scratch: int
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """The caches of a pass as the library reads them."""
-
-    caches: Sequence[LayerCache]
-    keys: ctypes.Array[ctypes.c_void_p]
-    values: ctypes.Array[ctypes.c_void_p]
-    pages: int
-
-
 class CpuKernels:
     """Implements `interface.Kernels` with a pool of `threads` threads of its own.
 
@@ -80,10 +53,11 @@ class CpuKernels:
     exact_rows = True
     formats: tuple[str, ...] = FORMATS
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, activations: str = "float32") -> None:
         if threads < 1:
             raise InputError(f"threads is {threads}, must be at least 1; use the number of cores")
         self.threads = threads
+        self.activations = activations
         self._library = library.load()
         self._pool: int = self._library.sooner_pool(threads)
         self._rows: tuple[Rows, int, RowsStruct, int] | None = None  # of the pass at hand
@@ -104,19 +78,19 @@ class CpuKernels:
             torch.set_num_threads(threads)
 
     def pack(self, weight: Stored, bias: Tensor | None = None) -> Matrix:
-        n, k = _matrix_shape(weight)
+        n, k = self._matrix_shape(weight)
         data = self._room(n, k, weight.format)
         self._fill(data, weight, 0, 1)
-        return _matrix((n, k), weight.format, data, bias, paired=False)
+        return matrix((n, k), weight.format, data, bias, paired=False, integer=self._rounds(weight.format))
 
     def pack_gated(self, gate: Stored, up: Stored) -> Matrix:
-        n, k = _matrix_shape(gate)
+        n, k = self._matrix_shape(gate)
         if (up.shape, up.format) != (gate.shape, gate.format):
             raise ValueError(f"gate is {gate.format} {gate.shape}, up is {up.format} {up.shape}: they must be alike")
         data = self._room(-(-n // PAGE) * 2 * PAGE, k, gate.format)
         self._fill(data, gate, 0, 2)
         self._fill(data, up, 1, 2)
-        return _matrix((2 * n, k), gate.format, data, None, paired=True)
+        return matrix((2 * n, k), gate.format, data, None, paired=True, integer=self._rounds(gate.format))
 
     def embed(self, table: Matrix, tokens: Tensor) -> Tensor:
         (rows,) = tokens.shape
@@ -130,9 +104,9 @@ class CpuKernels:
     def rmsnorm(self, x: Tensor, norm: Norm, add: Tensor | None = None) -> Tensor:
         rows, width = shape = x.shape
         out = torch.empty(rows, width)
-        plus = None if add is None else _data(add, shape)
+        plus = None if add is None else address_of(add, shape)
         self._library.sooner_rmsnorm(
-            self._pool, _data(x, shape), rows, width, self._norm(norm, width), norm.eps, plus, out.data_ptr()
+            self._pool, address_of(x, shape), rows, width, self._norm(norm, width), norm.eps, plus, out.data_ptr()
         )
         return out
 
@@ -148,9 +122,9 @@ class CpuKernels:
         rows, k = x.shape[0], weight.shape[1]
         out = torch.empty(rows, width)
         scale, eps = (None, 0.0) if norm is None else (self._norm(norm, k), norm.eps)
-        plus = None if add is None else _data(add, (rows, width))
+        plus = None if add is None else address_of(add, (rows, width))
         self._library.sooner_linear(
-            self._pool, weight.address, _data(x, (rows, k)), rows, activation, scale, eps, plus, out.data_ptr()
+            self._pool, weight.address, address_of(x, (rows, k)), rows, activation, scale, eps, plus, out.data_ptr()
         )
         return out
 
@@ -158,7 +132,7 @@ class CpuKernels:
         """The address of a norm's weight, checked when it is first seen."""
         known = self._norms.get(id(norm))
         if known is None:
-            known = self._norms[id(norm)] = (norm, _data(norm.weight, norm.weight.shape))
+            known = self._norms[id(norm)] = (norm, address_of(norm.weight, norm.weight.shape))
         if norm.weight.numel() != width:
             raise ValueError(f"a norm of {norm.weight.numel()} for inputs of {width}")
         return known[1]
@@ -169,9 +143,9 @@ class CpuKernels:
         if n:
             self._library.sooner_attend(
                 self._pool,
-                _data(qkv, (n, (heads.query + 2 * heads.kv) * heads.size)),
-                _data(cache.keys, (pages, heads.kv, heads.size, PAGE)),
-                _data(cache.values, (pages, heads.kv, PAGE, heads.size)),
+                address_of(qkv, (n, (heads.query + 2 * heads.kv) * heads.size)),
+                address_of(cache.keys, (pages, heads.kv, heads.size, PAGE)),
+                address_of(cache.values, (pages, heads.kv, PAGE, heads.size)),
                 self._rows_of(rows, pages, n, heads), self._heads_of(heads), out.data_ptr(),
             )  # fmt: skip
         return out
@@ -186,8 +160,8 @@ class CpuKernels:
         address = self._rows_of(rows, memory.pages, n, stack.heads)
         part = range(len(blocks))[start:end]
         self._library.sooner_blocks(
-            self._pool, _item(stack.structs, part.start), len(part), _item(memory.keys, part.start),
-            _item(memory.values, part.start), address, _data(x, (n, width)), scratch.data_ptr(),
+            self._pool, item(stack.structs, part.start), len(part), item(memory.keys, part.start),
+            item(memory.values, part.start), address, address_of(x, (n, width)), scratch.data_ptr(),
         )  # fmt: skip
         return x
 
@@ -211,7 +185,7 @@ class CpuKernels:
     def _rows_of(self, rows: Rows, pages: int, count: int, heads: Heads) -> int:
         """The address of the pass's struct, made and checked once for all layers."""
         if self._rows is None or self._rows[0] is not rows or self._rows[1] != pages:
-            struct = _rows_struct(rows)
+            struct = rows_struct(rows)
             wrong: bytes | None = self._library.sooner_check_rows(ctypes.byref(struct), pages)
             if wrong:
                 raise ValueError(f"rows of a pass: {wrong.decode()} (of {pages} pages): {rows}")
@@ -224,7 +198,7 @@ class CpuKernels:
     def _heads_of(self, heads: Heads) -> int:
         known = self._heads.get(id(heads))
         if known is None:
-            struct = _heads_struct(heads)
+            struct = heads_struct(heads)
             known = self._heads[id(heads)] = (heads, struct, ctypes.addressof(struct))
         return known[2]
 
@@ -262,8 +236,23 @@ class CpuKernels:
         if known is None:
             while len(self._caches) >= MOST_CACHES:
                 del self._caches[next(iter(self._caches))]
-            known = self._caches[key] = _memory(caches, blocks)
+            known = self._caches[key] = memory_of(caches, blocks)
         return known
+
+    def _rounds(self, format_: str) -> bool:
+        """Whether products with such weights round their inputs."""
+        return self.activations == "int8" and format_ not in DTYPES
+
+    def _matrix_shape(self, weight: Stored) -> tuple[int, int]:
+        n, k = weight.shape
+        if weight.format not in FORMATS:
+            raise InputError(f"weight format {weight.format} has no CPU kernel; known are {', '.join(FORMATS)}")
+        group = ROUNDED if self._rounds(weight.format) else LAYOUTS[weight.format].block
+        if k % group:
+            raise InputError(
+                f"{weight.format} needs a multiple of {group} inputs, this matrix is {n} x {k}; store it as f16"
+            )
+        return n, k
 
     def _room(self, n: int, k: int, format_: str) -> Tensor:
         data = torch.empty(self._library.sooner_packed_bytes(n, k, FORMATS.index(format_)), dtype=torch.uint8)
@@ -274,80 +263,11 @@ class CpuKernels:
         n, k = source.shape
         raw = source.data.contiguous()
         self._library.sooner_pack(
-            self._pool, raw.data_ptr(), n, k, FORMATS.index(source.format), first, every, data.data_ptr()
-        )
-
-
-def _item(array: ctypes.Array[Any], index: int) -> int:
-    """The address of one item of an array."""
-    return ctypes.addressof(array) + index * ctypes.sizeof(array._type_)
-
-
-def _data(x: Tensor, shape: tuple[int, ...]) -> int:
-    """The address of a tensor that the kernels can read as it lies."""
-    if x.shape != shape or x.dtype != torch.float32 or not x.is_contiguous():
-        lies = "contiguous" if x.is_contiguous() else "strided"
-        raise TypeError(f"{lies} {x.dtype} {tuple(x.shape)}: must be contiguous torch.float32 {tuple(shape)}")
-    return x.data_ptr()
-
-
-def _matrix_shape(weight: Stored) -> tuple[int, int]:
-    n, k = weight.shape
-    if weight.format not in FORMATS:
-        raise InputError(f"weight format {weight.format} has no CPU kernel; known are {', '.join(FORMATS)}")
-    group = LAYOUTS[weight.format].block
-    if k % group:
-        raise InputError(
-            f"{weight.format} needs a multiple of {group} inputs, this matrix is {n} x {k}; store it as f16"
-        )
-    return n, k
-
-
-def _matrix(shape: tuple[int, int], format_: str, data: Tensor, bias: Tensor | None, *, paired: bool) -> Matrix:
-    struct = MatrixStruct(
-        data.data_ptr(), None if bias is None else _data(bias, (shape[0],)), *shape, FORMATS.index(format_), paired
-    )
-    return Matrix(shape, format_, data, bias, struct, ctypes.addressof(struct))
+            self._pool, raw.data_ptr(), n, k, FORMATS.index(source.format), first, every, data.data_ptr(),
+            self._rounds(source.format),
+        )  # fmt: skip
 
 
 def _positions(heads: Heads) -> float:
     """How many positions there are rotations for."""
     return float("inf") if heads.cos is None else heads.cos.shape[0]
-
-
-def _memory(caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> Memory:
-    pages = caches[0].keys.shape[0]
-    addresses = [
-        (
-            _data(cache.keys, (pages, block.heads.kv, block.heads.size, PAGE)),
-            _data(cache.values, (pages, block.heads.kv, PAGE, block.heads.size)),
-        )
-        for cache, block in zip(caches, blocks, strict=True)
-    ]
-    keys, values = zip(*addresses)
-    pointers = ctypes.c_void_p * len(addresses)
-    return Memory(caches, pointers(*keys), pointers(*values), pages)
-
-
-def _rows_struct(rows: Rows) -> RowsStruct:
-    tensors = (rows.positions, rows.slots, rows.sequence, rows.context, rows.tables, rows.extra)
-    if any(t.dtype != torch.int32 or not t.is_contiguous() for t in tensors):
-        raise TypeError("the tensors of Rows must be contiguous int32")
-    sizes = (len(rows.positions), *rows.tables.shape, rows.extra.shape[1])
-    return RowsStruct(*sizes, *(t.data_ptr() for t in tensors))
-
-
-def _heads_struct(heads: Heads) -> HeadsStruct:
-    if heads.size % 16 or not 16 <= heads.size <= MOST_HEAD_SIZE or heads.query % heads.kv:
-        raise InputError(
-            f"{heads.query} query and {heads.kv} kv heads of {heads.size}: the CPU kernels need whole groups and "
-            f"sizes that are multiples of 16 up to {MOST_HEAD_SIZE}; use the torch kernels"
-        )
-    half = 0 if heads.cos is None else heads.cos.shape[1]
-    query, key = heads.query_norm, heads.key_norm
-    return HeadsStruct(
-        heads.query, heads.kv, heads.size, half, heads.window or 0, 0, heads.scale, heads.softcap or 0.0,
-        query.eps if query else 0.0, key.eps if key else 0.0,
-        *(None if t is None else _data(t, (len(t), half)) for t in (heads.cos, heads.sin)),
-        *(None if norm is None else _data(norm.weight, (heads.size,)) for norm in (query, key)),
-    )  # fmt: skip

@@ -31,7 +31,7 @@ class MatrixStruct(Structure):
     _fields_ = (
         ("data", c_void_p),
         ("bias", c_void_p),
-        *((name, c_int32) for name in ("n", "k", "format", "paired")),
+        *((name, c_int32) for name in ("n", "k", "format", "paired", "integer", "unused")),
     )
 
 
@@ -67,7 +67,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "pool_free": (None, (c_void_p,)),
     "huge": (None, (c_void_p, c_size_t)),
     "packed_bytes": (c_size_t, (c_int, c_int, c_int)),
-    "pack": (None, (c_void_p, c_void_p, *[c_int] * 5, c_void_p)),
+    "pack": (None, (c_void_p, c_void_p, *[c_int] * 5, c_void_p, c_int)),
     "linear": (None, (c_void_p, c_void_p, c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p)),
     "rmsnorm": (None, (c_void_p, c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p)),
     "embed": (c_int, (c_void_p, c_void_p, c_void_p, c_int, c_void_p)),

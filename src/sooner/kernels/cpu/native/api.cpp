@@ -4,6 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "pack.h"
 #include "pool.h"
@@ -12,40 +17,66 @@
 namespace {
 
 struct Choice {
+  const char* name;
   const Table* table;
+  const Integers* integers;
   bool supported;
 };
 
 #if defined(__x86_64__)
+// Leaf 7, subleaf 1: compilers know the name later than the instructions.
+bool has_avxvnni() {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1 << 4));
+}
+
+const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 const Choice choices[] = {
-    {&avx512_table, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")},
-    {&avx2_table, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")},
-    {&generic_table, true},
+    {"avx512vnni", &avx512_table, &avx512vnni_integers, avx512 && __builtin_cpu_supports("avx512vnni")},
+    {"avx512", &avx512_table, &avx2_integers, avx512},
+    {"avxvnni", &avx2_table, &avxvnni_integers, avx2 && has_avxvnni()},
+    {"avx2", &avx2_table, &avx2_integers, avx2},
+    {"generic", &generic_table, &generic_integers, true},
 };
 #elif defined(__aarch64__)
-const Choice choices[] = {{&neon_table, true}, {&generic_table, true}};
+#if defined(__linux__)
+const bool dotprod = getauxval(AT_HWCAP) & (1 << 20);  // HWCAP_ASIMDDP
 #else
-const Choice choices[] = {{&generic_table, true}};
+const bool dotprod = true;  // Apple's, from the first
+#endif
+const Choice choices[] = {
+    {"neondot", &neon_table, &neondot_integers, dotprod},
+    {"neon", &neon_table, &neon_integers, true},
+    {"generic", &generic_table, &generic_integers, true},
+};
+#else
+const Choice choices[] = {{"generic", &generic_table, &generic_integers, true}};
 #endif
 
-const Table* current = nullptr;
+const Choice* current = nullptr;
 
-const Table* find(const char* name) {
+const Choice* find(const char* name) {
   for (const Choice& choice : choices)
-    if (choice.supported && (!*name || !strcmp(name, choice.table->name))) return choice.table;
+    if (choice.supported && (!*name || !strcmp(name, choice.name))) return &choice;
   return nullptr;
 }
 
 void multiply(Pool& pool, const Linear& job) {
+  if (job.matrix->integer) {
+    size_t shared, local;
+    current->integers->linear_scratch(job, shared, local);
+    return pool.run(current->integers->linear, &job, shared, local);
+  }
   const size_t shared = job.norm ? size_t(job.rows) * size_t(job.matrix->k) : 0;
-  pool.run(current->linear, &job, shared, current->linear_local);
+  pool.run(current->table->linear, &job, shared, current->table->linear_local);
 }
 
 void attend(Pool& pool, const Attend& job) {
   size_t shared, local;
-  current->attend_scratch(job, pool.threads(), shared, local);
-  pool.run(current->attend, &job, shared, local);
+  current->table->attend_scratch(job, pool.threads(), shared, local);
+  pool.run(current->table->attend, &job, shared, local);
 }
 
 }  // namespace
@@ -56,10 +87,10 @@ EXPORT int sooner_supports(const char* name) { return find(name) != nullptr; }
 
 // Selects an ISA by name, or the best one for "". Returns its name, or null if it is not one or cannot run here.
 EXPORT const char* sooner_use(const char* name) {
-  const Table* table = find(name);
-  if (!table) return nullptr;
-  current = table;
-  return table->name;
+  const Choice* choice = find(name);
+  if (!choice) return nullptr;
+  current = choice;
+  return choice->name;
 }
 
 EXPORT const char* sooner_isa() { return current->name; }
@@ -80,8 +111,8 @@ EXPORT void sooner_huge(void* start, size_t bytes) {
 EXPORT size_t sooner_packed_bytes(int n, int k, int format) { return packed_bytes(n, k, format); }
 
 EXPORT void sooner_pack(void* pool, const uint8_t* source, int n, int k, int format, int from, int every,
-                        uint8_t* packed) {
-  const Pack job{source, n, k, format, from, every, packed};
+                        uint8_t* packed, int integer) {
+  const Pack job{source, n, k, format, from, every, packed, integer};
   static_cast<Pool*>(pool)->run(pack, &job, 0, 0);
 }
 
@@ -94,7 +125,7 @@ EXPORT void sooner_linear(void* pool, const Matrix* matrix, const float* x, int 
 EXPORT void sooner_rmsnorm(void* pool, const float* x, int rows, int width, const float* norm, float eps,
                            const float* add, float* out) {
   const RmsNorm job{x, rows, width, norm, eps, add, out};
-  static_cast<Pool*>(pool)->run(current->rmsnorm, &job, 0, 0);
+  static_cast<Pool*>(pool)->run(current->table->rmsnorm, &job, 0, 0);
 }
 
 // Returns 1, and writes nothing, if a token is not a row of the matrix.
@@ -102,7 +133,7 @@ EXPORT int sooner_embed(void* pool, const Matrix* matrix, const int64_t* tokens,
   for (int r = 0; r < rows; ++r)
     if (tokens[r] < 0 || tokens[r] >= matrix->n) return 1;
   const Embed job{matrix, tokens, rows, out};
-  static_cast<Pool*>(pool)->run(current->embed, &job, 0, 0);
+  static_cast<Pool*>(pool)->run(matrix->integer ? current->integers->embed : current->table->embed, &job, 0, 0);
   return 0;
 }
 
@@ -156,6 +187,7 @@ EXPORT int sooner_choose(void* pool, const float* logits, int vocabulary, double
   int32_t token;
   const Choose job{logits, vocabulary, top_k, temperature, top_p, log_min_p, seed, sample, position, &token};
   Pool& team = *static_cast<Pool*>(pool);
-  team.run(current->choose, &job, current->choose_scratch(team.threads(), vocabulary) / sizeof(float) + 1, 0);
+  const Table& table = *current->table;
+  team.run(table.choose, &job, table.choose_scratch(team.threads(), vocabulary) / sizeof(float) + 1, 0);
   return token;
 }

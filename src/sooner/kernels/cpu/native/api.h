@@ -5,12 +5,13 @@
 enum Format { F32, F16, BF16, Q8_0, Q4_0, Q4_1, G32Q4, G32Q8, G16Q8 };
 enum Activation { SILU, GELU_TANH };
 
-// A weight matrix [n, k], packed as [ceil(n / 16)][k][16] (see formats.h). `paired`: even blocks are the gate, odd
-// blocks the up projection, n counts both.
+// A weight matrix [n, k], packed as [ceil(n / 16)][k][16] (see formats.h), or `integer`, for rounded inputs, as
+// [ceil(n / 16)][k / 4][16][4] (see integers.h). `paired`: even blocks are the gate, odd blocks the up projection, n
+// counts both.
 struct Matrix {
   const uint8_t* data;
   const float* bias;  // [n] or null
-  int32_t n, k, format, paired;
+  int32_t n, k, format, paired, integer, unused;
 };
 
 // Where the rows of a pass sit; see interface.Rows for the meaning.

@@ -3,4 +3,4 @@
 // never be linked into another's.
 #include "kernels.h"
 
-extern const Table avx2_table = KERNELS("avx2");
+extern const Table avx2_table = KERNELS;

@@ -3,4 +3,4 @@
 // never be linked into another's.
 #include "kernels.h"
 
-extern const Table avx512_table = KERNELS("avx512");
+extern const Table avx512_table = KERNELS;

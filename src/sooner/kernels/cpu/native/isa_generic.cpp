@@ -3,4 +3,4 @@
 // never be linked into another's.
 #include "kernels.h"
 
-extern const Table generic_table = KERNELS("generic");
+extern const Table generic_table = KERNELS;

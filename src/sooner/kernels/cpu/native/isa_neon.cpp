@@ -3,4 +3,4 @@
 // never be linked into another's.
 #include "kernels.h"
 
-extern const Table neon_table = KERNELS("neon");
+extern const Table neon_table = KERNELS;

@@ -1,4 +1,5 @@
-// From a file's rows to the packed layout of formats.h: outputs in the lanes of blocks of 16, padded with zeros.
+// From a file's rows to the packed layouts of formats.h and integers.h: outputs in the lanes of blocks of 16, padded
+// with zeros.
 #include "pack.h"
 
 #include <string.h>
@@ -37,11 +38,13 @@ Kind kind_of(int format) {
   }
 }
 
-// Quants of 32 inputs: low nibbles are inputs 0..15, high nibbles 16..31 in the file; 2 i and 2 i + 1 when packed.
+// Quants of 32 inputs: low nibbles are inputs 0..15, high nibbles 16..31 in the file; when packed, `run` inputs in low
+// nibbles alternate with as many in high ones.
 uint8_t nibble(const uint8_t* quants, int i) { return i < 16 ? quants[i] & 15 : quants[i - 16] >> 4; }
 
 // `inputs`: of this group that the row has; an odd row of bf16 ends in half a group.
-void pack_group(const Source& source, int block, int g, int inputs, int format, const Kind& kind, uint8_t* out) {
+void pack_group(const Source& source, int block, int g, int inputs, const Pack& job, const Kind& kind, uint8_t* out) {
+  const int run = job.integer ? 4 : 1;  // inputs of an output that lie side by side
   for (int lane = 0; lane < 16; ++lane) {
     const uint8_t* in = source.at(16 * block + lane, g, size_t(kind.bytes()));
     if (!in) continue;
@@ -51,13 +54,14 @@ void pack_group(const Source& source, int block, int g, int inputs, int format, 
     const uint8_t* quants = in + kind.scales;
     if (kind.group == 1)
       memcpy(to + lane * kind.quants, quants, size_t(kind.quants));
-    else if (format == BF16)
+    else if (job.format == BF16)
       for (int i = 0; i < inputs; ++i) memcpy(to + 4 * lane + 2 * (1 - i), quants + 2 * i, 2);
     else if (kind.quants == kind.group)
-      for (int i = 0; i < kind.group; ++i) to[16 * i + lane] = quants[i];
+      for (int i = 0; i < kind.group; i += run) memcpy(to + 16 * i + run * lane, quants + i, size_t(run));
     else
-      for (int i = 0; i < 32; i += 2)
-        to[8 * i + lane] = uint8_t(nibble(quants, i) | nibble(quants, i + 1) << 4);
+      for (int i = 0; i < 32; i += 2 * run)
+        for (int j = 0; j < run; ++j)
+          to[8 * i + run * lane + j] = uint8_t(nibble(quants, i + j) | nibble(quants, i + j + run) << 4);
   }
 }
 
@@ -77,6 +81,9 @@ void pack(Team& team, const void* arguments) {
   for (int b = team.begin(blocks); b < team.end(blocks); ++b) {
     uint8_t* out = job.packed + size_t(b * job.every + job.from) * block_bytes;
     memset(out, 0, block_bytes);
-    for (int g = 0; g < groups; ++g, out += group_bytes) pack_group(source, b, g, job.k - g * kind.group < kind.group ? job.k - g * kind.group : kind.group, job.format, kind, out);
+    for (int g = 0; g < groups; ++g, out += group_bytes) {
+      const int left = job.k - g * kind.group;
+      pack_group(source, b, g, left < kind.group ? left : kind.group, job, kind, out);
+    }
   }
 }

@@ -5,15 +5,10 @@
 
 namespace {
 
-constexpr int ROWS = 6;         // most rows of a tile
-constexpr int BLOCKS = 6;       // most blocks of 16 outputs of a tile
-constexpr int PANEL = 256;      // inputs of a chain, and of a widened block that stays in the first cache
-constexpr size_t START = 1024;  // bytes of a block that are fetched before its product begins
-constexpr int RUN = 1024;       // bytes ahead of a stream
-constexpr int PART = 240;       // rows that pass over a block while it is in the cache
-
-INLINE int lesser(int a, int b) { return a < b ? a : b; }
-INLINE int greater(int a, int b) { return a > b ? a : b; }
+constexpr int ROWS = 6;     // most rows of a tile
+constexpr int PANEL = 256;  // inputs of a chain, and of a widened block that stays in the first cache
+constexpr int RUN = 1024;   // bytes ahead of a stream
+constexpr int PART = 240;   // rows that pass over a block while it is in the cache
 
 // Inputs of a tile: x[r * ldx + i], i < k.
 struct Inputs {
@@ -171,68 +166,6 @@ struct Groups {
   int full() const { return rows / size; }
 };
 
-INLINE void store_lanes(float* p, v16 a, int lanes) {
-  if (lanes >= 16) return store(p, a);
-  float buffer[16];
-  store(buffer, a);
-  memcpy(p, buffer, size_t(lanes) * sizeof(float));
-}
-
-INLINE v16 load_lanes(const float* p, int lanes) {
-  if (lanes >= 16) return load(p);
-  float buffer[16] = {};
-  memcpy(buffer, p, size_t(lanes) * sizeof(float));
-  return load(buffer);
-}
-
-// Finishes rows [row, row + rows) of blocks [block, block + count), whose sums are a[r][16 b ..], and writes them.
-INLINE void finish(const Linear& job, int row, int rows, int block, int count, const float* a, size_t lda) {
-  const Matrix& m = *job.matrix;
-  for (int r = 0; r < rows; ++r, a += lda)
-    for (int b = 0; b < count; ++b) {
-      const int column = 16 * (block + b), lanes = m.n - column;
-      const size_t at = size_t(row + r) * size_t(m.n) + size_t(column);
-      v16 y = load(a + 16 * b);
-      if (m.bias) y = add(y, load_lanes(m.bias + column, lanes));
-      if (job.add) y = add(y, load_lanes(job.add + at, lanes));
-      store_lanes(job.out + at, y, lanes);
-    }
-}
-
-INLINE void finish_paired(const Linear& job, int row, int rows, int block, int count, const float* a, size_t lda) {
-  const int width = job.matrix->n / 2;
-  for (int r = 0; r < rows; ++r, a += lda)
-    for (int b = 0; b < count; b += 2) {
-      const int column = 8 * (block + b);
-      const v16 y = mul(activate(job.activation, load(a + 16 * b)), load(a + 16 * b + 16));
-      store_lanes(job.out + size_t(row + r) * size_t(width) + column, y, width - column);
-    }
-}
-
-INLINE void finish_any(const Linear& job, int row, int rows, int block, int count, const float* a, size_t lda) {
-  (job.matrix->paired ? finish_paired : finish)(job, row, rows, block, count, a, lda);
-}
-
-INLINE int blocks(const Matrix& m) { return m.paired ? 2 * ((m.n / 2 + 15) / 16) : (m.n + 15) / 16; }
-
-// A piece of work: rows [row, row + rows) and blocks [block, block + count).
-struct Piece {
-  int row, rows, block, count;
-};
-
-// Calls body(piece, next) for the pieces that this thread claims: `chunk` blocks, which never part a pair, times at
-// most PART rows. `next` is the first block of the piece that it will do next, -1 where there is none.
-template <class Body>
-INLINE void each_piece(Team& team, const Linear& job, int chunk, Body&& body) {
-  const int total = blocks(*job.matrix), chunks = (total + chunk - 1) / chunk, parts = (job.rows + PART - 1) / PART;
-  for (int item = team.take(), next; item < chunks * parts; item = next) {
-    next = team.take();
-    const int block = item / parts * chunk, part = item % parts, row = job.rows * part / parts;
-    body(Piece{row, job.rows * (part + 1) / parts - row, block, lesser(total - block, chunk)},
-         next < chunks * parts ? next / parts * chunk : -1);
-  }
-}
-
 template <class Walk>
 INLINE size_t block_bytes(int k) {
   return size_t((k + Walk::group - 1) / Walk::group) * Walk::bytes;
@@ -267,7 +200,7 @@ INLINE void fetch_start(const Team& team, const Matrix* m, int rows) {
 template <class Walk>
 void direct(Team& team, const Linear& job, const float* x) {
   const size_t stride = block_bytes<Walk>(job.matrix->k), k = size_t(job.matrix->k);
-  each_piece(team, job, chunk_of<Walk>(job.rows), [&](const Piece& piece, int next) {
+  each_piece(team, job, chunk_of<Walk>(job.rows), PART, [&](const Piece& piece, int next) {
     const Groups groups(piece.rows, Walk::rows, Walk::most);
     Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.full());
     for (int g = 0; g < groups.count; ++g) {
@@ -301,7 +234,7 @@ void by_panels(Team& team, const Linear& job, const float* x) {
   const Matrix& m = *job.matrix;
   const size_t stride = block_bytes<Walk>(m.k), k = size_t(m.k);
   float *panel = team.local, *a = panel + PANEL * 16;
-  each_piece(team, job, 2, [&](const Piece& piece, int next) {
+  each_piece(team, job, 2, PART, [&](const Piece& piece, int next) {
     const Groups groups(piece.rows, ROWS, ROWS);
     Ahead ahead = ahead_of(m, stride, next, (Walk::bytes + Walk::group - 1) / Walk::group, groups.full());
     for (int b = 0; b < piece.count; ++b)
@@ -316,21 +249,6 @@ void by_panels(Team& team, const Linear& job, const float* x) {
       }
     finish_any(job, piece.row, piece.rows, piece.block, piece.count, a, 32);
   });
-}
-
-// y = x / sqrt(mean(x^2) + eps) * weight (+ add). The squares are summed in sixteen strided chains.
-INLINE void normalise(const float* x, int width, const float* weight, float eps, const float* plus, float* y) {
-  v16 squares = zero();
-  for (int i = 0; i < width; i += 16) {
-    const v16 v = load_lanes(x + i, width - i);
-    squares = fma(v, v, squares);
-  }
-  const v16 factor = all(1.0f / __builtin_sqrtf(sum(squares) / float(width) + eps));
-  for (int i = 0; i < width; i += 16) {
-    v16 v = mul(mul(load_lanes(x + i, width - i), factor), load_lanes(weight + i, width - i));
-    if (plus) v = add(v, load_lanes(plus + i, width - i));
-    store_lanes(y + i, v, width - i);
-  }
 }
 
 void linear(Team& team, const void* arguments) {
