@@ -62,6 +62,17 @@ def test_too_few_prompts_are_refused(target: Path, tmp_path: Path) -> None:
         run(target, "--out", str(tmp_path), "--prompts", str(few), kind="medusa")
 
 
+def test_prompts_that_leave_no_room_are_refused(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"0 prompts are too few, .*; give less than --max-tokens 9000"):
+        run(target, "--out", str(tmp_path), "-n", "9000", kind="medusa")
+
+
+def test_an_out_that_is_no_folder_is_refused(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot make the folder .*: File exists; give another --out"):
+        run(target, "--out", str(tmp_path / "file"), kind="medusa")
+
+
 def test_nothing_to_answer_is_refused(target: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "draft", str(target), "--out", str(tmp_path)])
     assert isinstance(result.exception, InputError)

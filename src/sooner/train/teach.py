@@ -60,7 +60,10 @@ class Teacher:
     def __init__(self, job: Job, reports: Reports) -> None:
         self.job, self.reports = job, reports
         self.path = find_model(job.model)
-        job.out.mkdir(parents=True, exist_ok=True)
+        try:
+            job.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the folder {job.out}: {error.strerror}; give another --out") from error
         if job.threads is not None:
             torch.set_num_threads(job.threads)
 
@@ -111,7 +114,10 @@ class Teacher:
             f"{len(fitting)} prompts, {len(texts)} of them invented; {len(asked) - len(fitting)} too long"
         )
         if len(fitting) < HELD_EVERY:
-            raise InputError(f"{len(fitting)} prompts are too few, at least {HELD_EVERY} are needed; add --invent 500")
+            remedy = (
+                "add --invent 500" if len(fitting) == len(asked) else f"give less than --max-tokens {job.max_tokens}"
+            )
+            raise InputError(f"{len(fitting)} prompts are too few, at least {HELD_EVERY} are needed; {remedy}")
         order = np.random.default_rng(job.plan.seed).permutation(len(fitting))
         return [fitting[i] for i in order]
 

@@ -66,6 +66,7 @@ def first_student(teacher: Teacher, head: EagleHead, store: Store, tokens: torch
     to_draft = torch.full((head.shape.vocabulary,), -1)
     to_draft[tokens] = torch.arange(len(tokens))
     places = split(len(store.answers))[0][:FIRST]
+    teacher.reports.line(f"solving the first weights, from {len(places)} answers")
     groups = [places[at : at + TOGETHER] for at in range(0, len(places), TOGETHER)]
     batches = [Batch(store.documents(group), to_draft, SHARPNESS) for group in groups]
     last = f"layers.{teacher.checkpoint.config.layers - 1}."
