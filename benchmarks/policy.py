@@ -1,0 +1,130 @@
+"""What does `auto` lose with a useless drafter, and how far is it from the best fixed setting in hindsight?
+
+    python -m benchmarks.policy useless --save
+    python -m benchmarks.policy hindsight --save
+
+useless: random tokens, and the target itself as its draft; auto against plain in turns. hindsight: recorded answers,
+played again under the measured costs for every fixed length of every drafter, by category, load and temperature; the
+cells furthest from their best fixed setting are then measured for real.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sooner.bench import machine, results
+from sooner.bench.speed import measure_speed
+from sooner.bench.trace import record, replay_of
+from sooner.bench.verdict import judge
+from sooner.bench.workloads import Prompt, load_prompts, select
+from sooner.draft.protocol import Ask, Target
+from sooner.llm import LLM
+from sooner.types import Draft, DraftTokens, Ledger, SamplingParams
+
+USELESS = ("benchmarks.policy:Useless", "model:self/30")
+TEMPERATURES = (0.0, 0.8)
+LOADS = (1, 4, 16)
+SPOTS = 2  # cells that are measured for real
+
+
+class Useless:
+    """Random tokens, as many as are wanted."""
+
+    name = "useless"
+    samples = False
+
+    def __init__(self, target: Target) -> None:
+        self._vocabulary, self._random = target.vocabulary, random.Random(0)
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [Draft.chain([self._random.randrange(self._vocabulary) for _ in range(ask.limit)]) for ask in asks]
+
+    def commit(self, key: int, ledger: Ledger) -> None:
+        """Nothing is kept."""
+
+    def cached(self, key: int) -> int:  # noqa: ARG002
+        return 0
+
+    def forget(self, key: int) -> None:
+        """Nothing is kept."""
+
+
+def params_at(temperature: float, tokens: int) -> SamplingParams:
+    return SamplingParams(temperature=temperature, seed=1, max_tokens=tokens)
+
+
+def useless(options: argparse.Namespace) -> dict[str, Any]:
+    """Times plain speed with each useless drafter, over all prompts together."""
+    prompts = [replace(prompt, category="all") for prompt in select(load_prompts(None), [], options.per_category)]
+    found = {}
+    for draft in USELESS:
+        llm = LLM(options.model, draft=draft, weights=options.weights, max_sequences=1)
+        speed = measure_speed(llm, prompts, params_at(0.0, options.tokens), options.pairs, 0, note)
+        found[draft] = {name: speed["categories"]["all"][name] for name in ("speedup", "speedup_interval")}
+    return found
+
+
+def hindsight(options: argparse.Namespace) -> dict[str, Any]:
+    """Of each cell auto's speedup, the best fixed one's, and their ratio; the worst ones beside real runs."""
+    prompts, draft = select(load_prompts(None), [], options.per_category), "suffix,ngram"
+    cells = []
+    for temperature in TEMPERATURES:
+        llm, params = LLM(options.model, draft=draft, weights=options.weights), params_at(temperature, options.tokens)
+        recorded = record(llm, prompts, params, note)
+        for cell in judge(replay_of(llm, params), recorded, draft.split(","), LOADS, seed=0)["cells"]:
+            kept = {name: cell[name] for name in ("category", "concurrency", "speedup", "best_fixed")}
+            ratio = cell["speedup"] / max(cell["best_fixed"]["speedup"], 1.0)
+            cells.append(kept | {"temperature": temperature, "of_best": ratio})
+    cells.sort(key=lambda cell: float(cell["of_best"]))
+    spots = [cell for cell in cells if cell["concurrency"] == 1][:SPOTS]
+    measured = [measured_spot(options, cell, prompts, draft) for cell in spots]
+    worst = {"of_best": cells[0]["of_best"], "speedup": min(cell["speedup"] for cell in cells)}
+    return {"worst": worst, "spots": measured, "cells": cells}
+
+
+def measured_spot(
+    options: argparse.Namespace, cell: dict[str, Any], prompts: Sequence[Prompt], draft: str
+) -> dict[str, Any]:
+    """Times plain speed in a real run: auto, and the best fixed setting of the replay."""
+    best, mine = cell["best_fixed"], [prompt for prompt in prompts if cell["category"] in (prompt.category, "all")]
+    one, found = [replace(prompt, category="all") for prompt in mine], {}
+    ways: dict[str, tuple[str, DraftTokens]] = {"auto": (draft, "auto"), "fixed": (best["drafter"], best["tokens"])}
+    for name, (drafter, tokens) in ways.items():
+        llm = LLM(options.model, draft=drafter, draft_tokens=tokens, weights=options.weights, max_sequences=1)
+        speed = measure_speed(llm, one, params_at(cell["temperature"], options.tokens), options.pairs, 0, note)
+        found[name] = speed["categories"]["all"]["speedup"]
+    return {"category": cell["category"], "temperature": cell["temperature"], "replayed": cell["of_best"], **found}
+
+
+def note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("useless", "hindsight"))
+    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--weights", default="auto")
+    parser.add_argument("--per-category", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--save", action="store_true", help="write the result under results/")
+    options = parser.parse_args()
+    found = useless(options) if options.what == "useless" else hindsight(options)
+    print(json.dumps(found, indent=1))
+    if options.save:
+        settings = {name: value for name, value in vars(options).items() if name != "save"}
+        kernels = LLM(options.model, weights=options.weights).decoder.kernels
+        head = results.envelope("plan", machine.facts(kernels), sys.argv, settings, 1)
+        note(f"wrote {results.save(head | found, None, Path('results'))}")
+
+
+if __name__ == "__main__":
+    main()
