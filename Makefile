@@ -22,7 +22,7 @@ $(INSTALLED): $(BIN)/python $(SOURCES)
 	@touch $@
 
 demo: $(INSTALLED)
-	@$(BIN)/sooner generate smollm2 --draft suffix --compare --max-tokens 360 \
+	@$(BIN)/sooner generate smollm2 --draft suffix,ngram:smollm2 --compare --max-tokens 360 \
 		--prompt "Explain in three sentences why the sky is blue." --file examples/edit.txt
 
 test: $(INSTALLED)
