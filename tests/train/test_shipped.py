@@ -9,7 +9,6 @@ from sooner.llm import LLM
 from sooner.types import SamplingParams
 from tests.support.smollm2 import PROMPTS
 
-
 LEAST = {"eagle:smollm2": 1.2, "ngram:smollm2": 1.05}  # tokens a round; the latter is silent where it is unsure
 
 
