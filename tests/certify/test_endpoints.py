@@ -10,7 +10,7 @@ import pytest
 
 from sooner.certify.checks import Check, run_part
 from sooner.certify.client import NEUTRAL, Server
-from sooner.certify.endpoints import CUTS, NEAR_TIE, endpoints
+from sooner.certify.endpoints import CUTS, NEAR_TIE, ONE_SEED, _homogeneous, endpoints
 from sooner.draft.model import ModelDrafter
 from sooner.errors import InputError
 from sooner.types import Logprob
@@ -85,6 +85,14 @@ def test_near_ties_are_told_from_bugs_by_the_plain_servers_margin(margin: float,
         part = endpoints(Server.at(tested.url), Server.at(plain.url), PROMPTS[:1], 1)
         [check] = part.jobs[0].run()
     assert (check.figures["kind"], check.figures["position"], check.ok) == (kind, 5, kind == "near-tie")
+
+
+def test_samples_of_one_seed_are_told() -> None:
+    """Servers that draw the same numbers agree whatever they do with them."""
+    drawn = [("a", "b", "c")] * 30 + [("a", "c", "b")] * 20
+    assert ONE_SEED in _homogeneous("x", slice(0, 3), drawn, drawn[::-1]).text
+    assert ONE_SEED not in _homogeneous("x", slice(0, 3), drawn, drawn[1:] + drawn[-1:]).text
+    assert ONE_SEED not in _homogeneous("x", slice(0, 1), drawn, drawn).text  # a certain token
 
 
 def test_biased_sampling_is_caught() -> None:
