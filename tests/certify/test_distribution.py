@@ -30,6 +30,7 @@ def test_the_engine_as_it_is_passes(rule: Rule, drafter: str) -> None:
     assert all(check.ok for check in checks), [check.text for check in checks]
 
 
+@pytest.mark.slow
 def test_acceptance_of_rejection_is_the_overlap_and_block_keeps_more() -> None:
     rejection, block = (case(rule).check()[0].figures for rule in ("rejection", "block"))
     assert rejection["acceptance"] == pytest.approx(rejection["one_minus_tv"], abs=1e-12)

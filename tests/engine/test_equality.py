@@ -55,6 +55,7 @@ def test_every_drafter_gives_plain_tokens(name: str, kind: str) -> None:
     assert name == "model:short" or any(record.draft for record in records) or name in ("ngram", "suffix")
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     prompts=st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=40), min_size=1, max_size=6),

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -191,6 +192,7 @@ class Fuzz(RuleBasedStateMachine):
         Fuzz.rounds += len(self.records)
 
 
+@pytest.mark.slow
 def test_random_drafts_aborts_stop_rules_and_settings_give_plain_answers() -> None:
     Fuzz.rounds = Fuzz.finished = 0
     how = settings(

@@ -47,6 +47,7 @@ def test_options_that_leave_no_token_end_the_request_with_a_reason() -> None:
     assert (done.reason, done.error) == ("error", "the sampling options leave no token")
 
 
+@pytest.mark.slow
 def test_a_short_soak() -> None:
     """Random load over few pages; `make soak` runs it for ten minutes."""
     small = ModelDrafter("small", tiny_decoder(4, 1), VOCABULARY, 64)

@@ -56,6 +56,7 @@ def test_two_drafted_tokens_all_paths_together(rule: types.Rule, road: str) -> N
     assert case.total_variation(case.exact_law()) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
     ("vocabulary", "k", "road"),

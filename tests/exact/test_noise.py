@@ -53,6 +53,7 @@ def test_purposes_do_not_share_draws() -> None:
     assert len(set(uniforms.values())) == 3
 
 
+@pytest.mark.slow
 def test_seeded_plain_sampling_over_seeds_has_the_right_joint_law() -> None:
     """Chi-square over 8,000 seeds on the joint of two positions; also between the samples of one seed."""
     road = Road(SamplingParams(), 1)

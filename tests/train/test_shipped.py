@@ -12,6 +12,7 @@ from tests.support.smollm2 import PROMPTS
 LEAST = {"eagle:smollm2": 1.2, "ngram:smollm2": 1.05}  # tokens a round; the latter is silent where it is unsure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draft", SHIPPED)
 def test_drafts_for_smollm2(draft: str) -> None:
     llm = LLM("smollm2", draft=draft, draft_tokens=3, max_context=512)
