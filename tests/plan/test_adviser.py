@@ -13,7 +13,11 @@ TABLE = CostTable((1, 64), (PLAIN, 0.0226), head=0.0, drafters={"slow": DrafterC
 def setting(*names: str) -> tuple[Adviser, Terms, list[Seat]]:
     adviser = Adviser(LiveCosts(TABLE), names)
     terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)  # a row is worth 0.02 tokens
-    return adviser, terms, [Seat(name, "greedy", False, adviser.worth(name, False)) for name in names]
+    return (
+        adviser,
+        terms,
+        [Seat(name, "greedy", False, adviser.worth(name, False), adviser.uses[name]) for name in names],
+    )
 
 
 def advice(adviser: Adviser, terms: Terms, seat: Seat, estimate: list[float], unread: int = 0) -> Choice:
@@ -56,3 +60,35 @@ def test_a_probe_is_no_evidence_for_the_guard() -> None:
     for _ in range(60):
         adviser.learn(1.0, 1.5, PLAIN, drafted=True, probing=True)
     assert adviser.guard.verdict() == ""
+
+
+def test_a_drafter_that_tells_nothing_new_is_asked_now_and_then() -> None:
+    adviser, _, seats = setting("first", "same", "better")
+    adviser.costs.asking.learn(0.0002)  # a fiftieth of a round
+    asked = {seat.name: 0 for seat in seats}
+    for _ in range(800):
+        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+        offers = []
+        for seat, said in zip(seats, ([0.5], [0.5], [0.6])):
+            if not seat.use.rests:
+                asked[seat.name] += 1
+                option = adviser.option(terms, seat, said, 16, keys=100)
+                offers.append(option)
+        adviser.advise(terms, [[option for option in offers if option]])
+    assert asked["first"] == asked["better"] == 800
+    assert 100 < asked["same"] < 800
+
+
+def test_asking_is_not_worth_its_time_where_nothing_is_said() -> None:
+    adviser, _, [seat] = setting("a")
+    adviser.costs.asking.learn(0.00005)
+    for _ in range(2000):
+        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+        if not seat.use.rests:
+            advice(adviser, terms, seat, [])
+    assert seat.use.gain < 0.005 and seat.use.rests
+    while seat.use.rests:  # then the text begins to repeat itself
+        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+    advice(adviser, terms, seat, [0.9] * 8)
+    adviser.terms(1, 1, PLAIN, 1, PLAIN)
+    assert not seat.use.rests

@@ -22,7 +22,7 @@ from sooner.plan.policy import Choice, Grant, Option, Terms, fixed
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
-READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose")
+READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose, or not worth asking")
 COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
 
 
@@ -53,11 +53,15 @@ class Chair:
 
 @dataclass(slots=True)
 class Guest:
-    """What does not change as long as a sequence lives. kind: how its plain rounds choose; longest: of its drafts."""
+    """What does not change as long as a sequence lives. kind: how its plain rounds choose; longest: of its drafts.
+
+    asked: whether its drafters have seen its prompt.
+    """
 
     kind: str
     longest: int
     chairs: list[Chair]
+    asked: bool = False
 
 
 class Planner:
@@ -132,7 +136,11 @@ class Planner:
         if why := self.adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
         terms = self._terms(turns, planned)
+        usual = not self.adviser.all_asked and all(self._guest(turns[i].sequence).asked for i in asking)
+        start = time.perf_counter()
         offers = [self._offers(turns[i].sequence, planned.load.keys[i], terms) for i in asking]
+        if usual and (asks := sum(use.asks for use in self.adviser.uses.values())):
+            self.costs.asking.learn((time.perf_counter() - start) / asks)
         choice = self.adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
@@ -153,6 +161,8 @@ class Planner:
         limit = min(guest.longest, remaining - 1)
         offers: list[Option] = []
         for chair in guest.chairs:
+            if guest.asked and chair.seat.use.rests:
+                continue
             try:
                 option = self.adviser.option(terms, chair.seat, self._asked(chair, limit), limit, keys)
             except Exception as error:  # whatever a user's drafter raises must not end the text
@@ -163,6 +173,7 @@ class Planner:
                     unread = max(len(sequence.ledger) - 1 - chair.cached(sequence.key), 0)
                     option.must_read(unread, rounds_ahead(remaining, sequence.ledger.output_length))
                 offers.append(option)
+        guest.asked = True
         return offers
 
     def _asked(self, chair: Chair, limit: int) -> Iterable[float] | None:
@@ -202,7 +213,7 @@ class Planner:
         drafter, request = self._drafters[name], sequence.request
         rule = rule_for(request, drafter.samples)
         worth = self.adviser.worth(name, not request.params.greedy)
-        seat = Seat(name, _kind(rule, sequence), rule != "match", worth)
+        seat = Seat(name, _kind(rule, sequence), rule != "match", worth, self.adviser.uses[name])
         ask = Ask(sequence.key, request, sequence.ledger, request.speculation.longest, rule)
         return Chair(seat, ask, self._estimates[name], drafter.cached if name in self._behind else None)
 

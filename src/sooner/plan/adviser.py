@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sooner.plan.cost import LiveCosts
-from sooner.plan.guard import START_S, Budget, Guard, Pace
+from sooner.plan.guard import ASK_EVERY, START_S, Budget, Guard, Pace, Use
 from sooner.plan.policy import Choice, Option, Terms, choose
 from sooner.plan.worth import Own, Worth
 
@@ -29,6 +29,7 @@ class Seat:
     kind: str
     ratio: bool
     worth: Worth
+    use: Use
     own: Own = field(default_factory=Own)
 
 
@@ -44,7 +45,14 @@ class Adviser:
         self.costs = costs
         self.worths: dict[tuple[str, bool], Worth] = {}
         self.guard, self.pace = Guard(), Pace()
+        self.uses = {name: Use() for name in names}
+        self._rounds = 0
         self._budgets = {name: Budget(START_S / len(names)) for name in names}
+
+    @property
+    def all_asked(self) -> bool:
+        """Whether this round asks those too that rest otherwise, and so have much to read."""
+        return self._rounds % ASK_EVERY == 0
 
     def worth(self, name: str, sampled: bool) -> Worth:
         if (name, sampled) not in self.worths:
@@ -52,15 +60,21 @@ class Adviser:
         return self.worths[name, sampled]
 
     def terms(self, rows: int, logits: int, plain_s: float, sequences: int, decoding_s: float) -> Terms:
-        """Of a round of so many rows without drafts. sequences: that decode in it; decoding_s: what they alone take."""
+        """Of a round of so many rows without drafts, and who is not asked in it. sequences: that decode in it;
+        decoding_s: what they alone take."""
         prices = partial(self.costs.added_seconds, rows, logits)
-        return Terms(prices, plain_s, self.pace.value * sequences / decoding_s, self.costs.row_key_seconds)
+        pace = self.pace.value * sequences / decoding_s
+        self._rounds += 1
+        for use in self.uses.values():
+            use.rests = use.gain < pace * self.costs.asking.value and not self.all_asked
+        return Terms(prices, plain_s, pace, self.costs.row_key_seconds)
 
     def option(
         self, terms: Terms, seat: Seat, estimate: Iterable[float] | None, limit: int, keys: int
     ) -> Option | None:
         """What a drafter could do for a sequence with so many keys: at most `limit` tokens, of which it says
         `estimate`; None where that is nothing."""
+        seat.use.asks += 1
         forecast = seat.worth.survival(seat.own, estimate, limit, terms.floor)
         if not forecast.chances:
             return None
@@ -72,7 +86,20 @@ class Adviser:
     def advise(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice:
         """What pays, or where nothing does, what may be probed."""
         choice = choose(offers, terms)
+        for options, count in zip(offers, choice.rows):
+            if count:
+                self._credit(options, terms)
+        for use in self.uses.values():
+            use.settle()
         return choice if choice.drafts else self._probe(terms, offers) or choice
+
+    def _credit(self, options: Sequence[Option], terms: Terms) -> None:
+        """To each drafter what it adds to those before it, so that of two that know the same the later one may rest."""
+        best = 0.0
+        for option in options:
+            if (worth := option.worth(option.gains(terms), terms)) > best:
+                self.uses[option.drafter].credit += worth - best
+                best = worth
 
     def _probe(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice | None:
         """One token of a drafter that does not seem to pay, where its budget covers what that is expected to lose."""

@@ -14,6 +14,10 @@ PLAIN_EVERY = 96  # drafting rounds between two plain ones that keep the compari
 SHARE = 0.005  # of the decoding time may go into probes, of all drafters together
 START_S, MOST_S = 0.01, 1.0  # that much before any decoding; and no more, however long nothing was probed
 
+ASKED = 0.1  # tokens that an answer is hoped to bring before any is known
+ASKS = 400.0  # answers that are remembered
+ASK_EVERY = 8  # rounds between two in which a drafter is asked whose answers are not worth their time
+
 PACE_MEMORY = 200.0  # rounds
 
 
@@ -73,6 +77,25 @@ class Budget:
             return False
         self.left -= max(loss, 0.0)
         return True
+
+
+@dataclass(slots=True)
+class Use:
+    """Whether asking a drafter is worth the time that it takes, whatever it answers.
+
+    gain: tokens that an answer brings beyond what drafters before it bring anyway. asks, credit: of this round.
+    """
+
+    gain: float = ASKED
+    asks: int = 0
+    credit: float = 0.0
+    rests: bool = False
+
+    def settle(self) -> None:
+        if self.asks:
+            news = min(self.asks / ASKS, 1.0)
+            self.gain += news * (self.credit / self.asks - self.gain)
+            self.asks, self.credit = 0, 0.0
 
 
 @dataclass(slots=True)

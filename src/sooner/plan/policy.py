@@ -104,6 +104,10 @@ class Option:
         share, row, floor = 1.0 - terms.pace * self.token_s, terms.pace * self.row_s, terms.floor
         return [gain for chance in self.forecast.chances if (gain := share * chance - row) > floor]
 
+    def worth(self, gains: Sequence[float], terms: Terms) -> float:
+        """Of rows with these gains, at the lowest price that a row may have."""
+        return sum(gains) - terms.floor * len(gains) - terms.pace * self.catch_up_s
+
 
 class Bid(NamedTuple):
     """An option that can pay, the gains of its rows, and what they are worth at the lowest price of a row."""
@@ -143,10 +147,9 @@ def _bids(options: Sequence[Option], terms: Terms) -> list[Bid]:
     """The options that can pay, the worthiest first."""
     bids = []
     for option in options:
-        if gains := option.gains(terms):
-            worth = sum(gains) - terms.floor * len(gains) - terms.pace * option.catch_up_s
-            if worth > 0.0:
-                bids.append(Bid(worth, option, gains))
+        gains = option.gains(terms)
+        if gains and (worth := option.worth(gains, terms)) > 0.0:
+            bids.append(Bid(worth, option, gains))
     if len(bids) > 1:
         bids.sort(key=lambda bid: -bid.worth)
     return bids

@@ -118,12 +118,12 @@ class Replay:
         return finished
 
     def _round(self, active: Sequence[Played], fresh: Sequence[Played], setting: Setting, adviser: Adviser) -> None:
-        plain_s, probing = self._seconds(active, fresh, [Part()] * len(active)), False
+        plain_s, probing, asks = self._seconds(active, fresh, [Part()] * len(active)), False, 0
         if setting.tokens is None:
-            parts, probing = self._advised(active, fresh, setting.names, adviser, plain_s)
+            parts, probing, asks = self._advised(active, fresh, setting.names, adviser, plain_s)
         else:
             parts = [self._part(one, setting.drafter, min(setting.tokens, one.room)) for one in active]
-        seconds = self._seconds(active, fresh, parts)
+        seconds = self._seconds(active, fresh, parts) + asks * self.costs.asking.value
         if setting.tokens is None and active and not fresh:
             tokens = 1.0 + sum(part.accepted for part in parts) / len(active)
             drafted = any(part.drafted for part in parts)
@@ -155,25 +155,28 @@ class Replay:
 
     def _advised(
         self, active: Sequence[Played], fresh: Sequence[Played], names: Sequence[str], adviser: Adviser, plain_s: float
-    ) -> tuple[list[Part], bool]:
-        """What the policy would do, and whether it would be a probe."""
+    ) -> tuple[list[Part], bool, int]:
+        """What the policy would do, whether it would be a probe, and how many answers of drafters it would weigh."""
         if not active or adviser.guard.verdict():
-            return [Part()] * len(active), False
+            return [Part()] * len(active), False, 0
         alone = self._seconds(active, [], [Part()] * len(active)) if fresh else plain_s
         terms = adviser.terms(*_rows(active, fresh, 0), plain_s, len(active), alone)
-        choice = adviser.advise(terms, [self._options(one, names, adviser, terms) for one in active])
+        offers = [self._options(one, names, adviser, terms) for one in active]
+        asks = sum(use.asks for use in adviser.uses.values())
+        choice = adviser.advise(terms, offers)
         parts = [
             self._part(one, option.drafter, count, option) if option else Part()
             for one, option, count in zip(active, choice.options, choice.rows)
         ]
-        return parts, choice.probing
+        return parts, choice.probing, asks
 
     def _options(self, one: Played, names: Sequence[str], adviser: Adviser, terms: Terms) -> list[Option]:
         result = []
-        for name in names if one.room else ():
+        for name in [name for name in names if not adviser.uses[name].rests] if one.room else ():
             offer = one.offers[name]
             if name not in one.seats:
-                one.seats[name] = Seat(name, self.kind, False, adviser.worth(name, self.kind != "greedy"))
+                worth = adviser.worth(name, self.kind != "greedy")
+                one.seats[name] = Seat(name, self.kind, False, worth, adviser.uses[name])
             limit = min(LONGEST_DRAFT if offer.estimate is None else offer.proposed, one.room)
             if option := adviser.option(terms, one.seats[name], offer.estimate, limit, one.keys):
                 option.must_read(self._unread(one, name), rounds_ahead(one.room + 1, one.done))
