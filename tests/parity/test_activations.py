@@ -27,6 +27,7 @@ def target(weights: str = "auto") -> Decoder:
     return smollm2.decoder("auto", weights, "int8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weights", "passes"), [("auto", (2, 3, 5, 16, 64)), ("q8", (4, 33))])
 def test_a_rows_logits_are_the_same_alone_and_among_others(weights: str, passes: tuple[int, ...]) -> None:
     ids = (list(smollm2.chat_ids(smollm2.PROMPTS[7])) + list(range(1000, 1064)))[:64]
@@ -43,6 +44,7 @@ def test_rounding_changes_logits_a_little() -> None:
     assert (rounded.argmax(axis=1) == exact.argmax(axis=1)).mean() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "params"),
     [
