@@ -55,7 +55,7 @@ def test_what_a_constructor_raises_is_passed_on() -> None:
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("ngrams", "unknown drafter 'ngrams'; known are ngram, suffix, prediction, grammar, model:PATH"),
+        ("ngrams", "unknown drafter 'ngrams'; known are ngram, suffix, prediction, grammar, ngram:PATH"),
         ("", "unknown drafter ''"),
         ("no_such_package:Class", "No module named 'no_such_package'; install the package"),
         (f"{HERE}:Nobody", "has no attribute 'Nobody'"),
