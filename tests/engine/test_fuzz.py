@@ -196,7 +196,7 @@ class Fuzz(RuleBasedStateMachine):
 def test_random_drafts_aborts_stop_rules_and_settings_give_plain_answers() -> None:
     Fuzz.rounds = Fuzz.finished = 0
     how = settings(
-        max_examples=32,
+        max_examples=56,
         stateful_step_count=50,
         deadline=None,
         derandomize=True,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,7 @@ def test_the_server_serves_the_page_and_ends_on_ctrl_c() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "sooner.cli.main", "lab"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # jobs in the background ignore it
     )  # fmt: skip
     try:
         assert process.stdout
