@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sooner.errors import InputError
+from sooner.errors import InputError, SoonerError
 from sooner.kernels import cpu
 from sooner.kernels.cpu import CpuKernels, library
 from sooner.kernels.formats import store
@@ -163,3 +163,12 @@ def test_pools_come_and_go(fast: CpuKernels) -> None:
     packed, x = fast.pack(random_weight(64, 64, "f32")), torch.ones(3, 64)
     for threads in range(1, 20):
         assert torch.equal(CpuKernels(threads).linear(x, packed), fast.linear(x, packed))
+
+
+def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would misunderstand its arguments in silence: an older one computes int8 activations as float32."""
+    built = library.load()
+    library.check_interface(built)
+    monkeypatch.setattr(library, "INTERFACE", library.INTERFACE + 1)
+    with pytest.raises(SoonerError, match="install sooner again"):
+        library.check_interface(built)

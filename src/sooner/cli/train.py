@@ -62,7 +62,7 @@ def eagle(
     if layout not in FORMATS:
         raise InputError(f"--format is {layout!r}, must be {' or '.join(FORMATS)}")
     chosen = EagleOptions(vocabulary, steps, _layers(taps), layout)
-    job = _job(model, out, prompts, invent, max_tokens, tokens, rate, batch, cache_gb, seed, weights, threads)
+    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
     with _teacher(job) as teacher:
         train_eagle(teacher, chosen)
 
@@ -87,7 +87,7 @@ def medusa(
     """Train Medusa heads, each of which guesses one later token."""
     from sooner.train.medusa import train_medusa
 
-    job = _job(model, out, prompts, invent, max_tokens, tokens, rate, batch, cache_gb, seed, weights, threads)
+    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
     with _teacher(job) as teacher:
         train_medusa(teacher, heads, blocks)
 
@@ -111,7 +111,7 @@ def draft(
     """Train a small model of the same tokenizer, which drafts on its own."""
     from sooner.train.small import train_small
 
-    job = _job(model, out, prompts, invent, max_tokens, tokens, rate, batch, cache_gb, seed, weights, threads)
+    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
     with _teacher(job) as teacher:
         train_small(teacher, layers)
 
@@ -129,13 +129,9 @@ def ngram(
     order: Annotated[int, typer.Option(min=1, max=8, help="tokens of the longest contexts")] = 4,
 ) -> None:
     """Count the target's answers into an n-gram model, which drafts in microseconds."""
-    from sooner.train.loop import Plan
     from sooner.train.ngram import train_ngram
-    from sooner.train.teach import Job
 
-    _check_asked(prompts, invent)
-    plan = Plan(tokens=0, seed=seed)
-    with _teacher(Job(model, out, plan, prompts, invent, max_tokens, weights=weights, threads=threads)) as teacher:
+    with _teacher(_job(model, out, prompts, invent, max_tokens, seed, weights, threads)) as teacher:
         train_ngram(teacher, order)
 
 
@@ -149,20 +145,17 @@ def _layers(text: str) -> tuple[int, ...] | None:
 
 
 def _job(
-    model: str, out: Path, prompts: Path | None, invent: int, max_tokens: int, tokens: int, rate: float, batch: int,
-    cache_gb: float, seed: int, weights: str, threads: int | None,
+    model: str, out: Path, prompts: Path | None, invent: int, max_tokens: int, seed: int, weights: str,
+    threads: int | None, tokens: int = 0, rate: float = 0.03, batch: int = 800, cache_gb: float = 0.0,
 ) -> Job:  # fmt: skip
+    """tokens to cache_gb: of those that learn by gradients."""
     from sooner.train.loop import Plan
     from sooner.train.teach import Job
 
-    _check_asked(prompts, invent)
-    plan = Plan(tokens=tokens, rate=rate, batch=batch, seed=seed)
-    return Job(model, out, plan, prompts, invent, max_tokens, int(cache_gb * 1e9), weights, threads)
-
-
-def _check_asked(prompts: Path | None, invent: int) -> None:
     if prompts is None and not invent:
         raise InputError("there is nothing to answer; give --prompts FILE, or --invent 500")
+    plan = Plan(tokens=tokens, rate=rate, batch=batch, seed=seed)
+    return Job(model, out, plan, prompts, invent, max_tokens, int(cache_gb * 1e9), weights, threads)
 
 
 @contextmanager

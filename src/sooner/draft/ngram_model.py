@@ -14,8 +14,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
-from operator import mul
+from itertools import islice, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -102,16 +101,18 @@ class NgramModelDrafter:
         return [Draft.chain(until_stop(self._tokens(ask), ask)) for ask in asks]
 
     def _tokens(self, ask: Ask) -> list[int]:
-        walk = islice(self._model.walk(ask.ledger.tokens), ask.limit)
-        if ask.weighed:
-            return [token for token, _ in walk]
-        rated = list(walk)
-        confident = takewhile(lambda one: one >= self._least, accumulate((chance for _, chance in rated), mul))
-        return [token for (token, _), _ in zip(rated, confident)]
+        least = 0.0 if ask.weighed else self._least
+        return [token for token, _ in takewhile(lambda rated: rated[1] >= least, self._rated(ask))]
 
     def estimate(self, ask: Ask) -> Iterator[float]:
         """For each token that could be proposed: the estimated chance that it and all before it are accepted."""
-        return accumulate((chance for _, chance in islice(self._model.walk(ask.ledger.tokens), ask.limit)), mul)
+        return (confidence for _, confidence in self._rated(ask))
+
+    def _rated(self, ask: Ask) -> Iterator[tuple[int, float]]:
+        confidence = 1.0
+        for token, chance in islice(self._model.walk(ask.ledger.tokens), ask.limit):
+            confidence *= chance
+            yield token, confidence
 
     def commit(self, key: int, ledger: Ledger) -> None:
         """There is nothing to cut back."""

@@ -134,11 +134,11 @@ def measure(model: NgramModel, answers: Sequence[Answer]) -> dict[str, Any]:
 
 CARD = """# An n-gram model of {model}'s answers
 
-Counted by `{command}`: after each of {contexts:,} contexts of up to {order} tokens, the likeliest next token and its
-chance. No gradient, no weights.
+Counted by `{command}`.
+After each of {contexts:,} contexts of up to {order} tokens it knows the likeliest next token and its chance.
 
-- Data: {answers:,} answers of the target itself to prompts of {source}, {tokens:,} tokens; one answer in 17 is
-  held out.
+- Data: {answers:,} answers of the target itself to prompts of {source}, {tokens:,} tokens;
+  one answer in 17 is held out.
 - On the held-out answers at temperature 0, by position in the draft, each given the ones before it, accepted
   {acceptance}; with {steps} tokens drafted that is {tokens_a_round:.3f} tokens a round.
 

@@ -25,6 +25,7 @@ from sooner.errors import InputError, SoonerError
 PATH = Path(os.environ.get("SOONER_KERNELS", Path(__file__).parent / "_kernels.so"))  # set to test a sanitized build
 FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "g32q4", "g32q8", "g16q8")  # in the order of enum Format
 ACTIVATIONS = ("silu", "gelu_tanh")
+INTERFACE = 2  # that of native/api.cpp
 
 
 class MatrixStruct(Structure):
@@ -88,11 +89,19 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(PATH))
     except OSError as error:
         raise SoonerError(f"the CPU kernels cannot be loaded: {error}; install sooner again") from error
+    check_interface(library)
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(library, f"sooner_{name}")
         function.restype, function.argtypes = result, arguments
     use_isa(library, os.environ.get("SOONER_ISA", ""))
     return library
+
+
+def check_interface(library: ctypes.CDLL) -> None:
+    """Raises SoonerError where the library was built from other sources than these."""
+    built: int = library.sooner_interface() if hasattr(library, "sooner_interface") else 1
+    if built != INTERFACE:
+        raise SoonerError(f"the CPU kernels were built for interface {built}, not {INTERFACE}; install sooner again")
 
 
 def use_isa(library: ctypes.CDLL, name: str) -> str:
