@@ -67,8 +67,9 @@ def load(path: Path) -> dict[str, Tensor]:
         mapped = is_zipfile(path)  # torch before 1.6 wrote a form that cannot be mapped
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except (UnpicklingError, RuntimeError, BadZipFile, EOFError, ValueError, KeyError) as error:
-        line = " ".join(str(error).split())[:300]
-        raise ModelError(f"{path.name} holds more than weights, or is damaged: {line}") from None
+        line = " ".join(str(error).split())
+        why = line.partition("WeightsUnpickler error: ")[2] or line  # before it torch tells how to run such a file
+        raise ModelError(f"{path.name} holds more than weights, or is damaged: {why[:300]}") from None
     if not isinstance(state, dict):
         raise ModelError(f"{path.name} holds a {type(state).__name__}, must hold tensors by name")
     for name, tensor in state.items():
