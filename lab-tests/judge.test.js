@@ -109,7 +109,8 @@ suite("sections 4 to 6", () => {
         for (const { name, geomean_tok_s: rate } of engines)
           assert.ok(text.includes(name) && text.includes(rate.toFixed(1)), name);
       }
-      assert.equal((await cells(page, "#controls-table")).length, 9);
+      assert.ok(results.controls.length >= 9);
+      assert.equal((await cells(page, "#controls-table")).length, results.controls.length);
       const shown = JSON.parse(readFileSync(new URL("../src/sooner/lab/page/data/results.json", import.meta.url)));
       agree(shown, results, "results");
     }));
