@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import gcd
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ from sooner.kernels.formats import DTYPES, FORMATS, ROUNDED, Stored, dequantise
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 FEW_ROWS = 24  # up to here the transposed product is the faster one
+VERY_FEW_ROWS = 5  # up to here a batch of products with blocks of the weight's rows is: at one row by half
+BLOCKS = 16  # at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,8 @@ class TorchKernels:
         if not len(q):
             return q.flatten(1)
         most = view.bias.shape[-1]
-        keys = cache.keys[view.pages].permute(0, 2, 3, 1, 4).flatten(3)[..., :most]  # [S, kv, size, T]
-        values = cache.values[view.pages].transpose(1, 2).flatten(2, 3)[..., :most, :]  # [S, kv, T, size]
+        keys = view.gather(cache.keys).permute(0, 2, 3, 1, 4).flatten(3)[..., :most]  # [S, kv, size, T]
+        values = view.gather(cache.values).transpose(1, 2).flatten(2, 3)[..., :most, :]  # [S, kv, T, size]
         scores = (view.pad(q.view(len(q), heads.kv, -1, heads.size)) @ keys).mul_(heads.scale)  # [S, kv, group * r, T]
         if heads.softcap is not None:
             scores = heads.softcap * torch.tanh(scores / heads.softcap)
@@ -128,9 +131,11 @@ class TorchKernels:
         x, rows = x.to(self.dtype), len(x)
         if rows > FEW_ROWS or self.device.type != "cpu":
             return F.linear(x, weight).to(torch.float32)
-        if rows == 1:  # one column alone takes torch's slower matrix-vector path
-            x = torch.cat([x, torch.zeros_like(x)])
-        return torch.mm(weight, x.t()).t()[:rows].contiguous().to(torch.float32)
+        if rows <= VERY_FEW_ROWS:
+            parts = gcd(len(weight), BLOCKS)
+            blocks = torch.bmm(weight.view(parts, -1, weight.shape[1]), x.t().expand(parts, -1, -1))
+            return blocks.flatten(0, 1).t().contiguous().to(torch.float32)
+        return torch.mm(weight, x.t()).t().contiguous().to(torch.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,10 @@ class View:
     def single(self) -> bool:
         """Every sequence has one row: there is nothing to pad."""
         return self.most == 1 and len(self.sequence) == len(self.pages)
+
+    def gather(self, cache: Tensor) -> Tensor:
+        """[pages, ...] -> [S, pages of T entries, ...]; index_select, because indexing takes twice its time."""
+        return cache.index_select(0, self.pages.flatten()).view(*self.pages.shape, *cache.shape[1:])
 
     def pad(self, x: Tensor) -> Tensor:
         """[R, kv, group, size] -> [S, kv, group * r, size]."""
