@@ -83,7 +83,8 @@ class Decoder:
         object.__setattr__(self, "blocks", tuple(blocks) if all(blocks) else ())
 
     def forward(self, rows: Rows, caches: Sequence[LayerCache], wanted: Tensor) -> Tensor:
-        """One pass over `rows`; returns the logits, float32 [len(wanted), vocabulary], of the rows in `wanted`."""
+        """One pass over `rows`; returns the logits, float32 [len(wanted), vocabulary], of the rows in `wanted`, whose
+        indices ascend."""
         return self.tapped(rows, caches, wanted, ())[0]
 
     def tapped(
@@ -98,13 +99,16 @@ class Decoder:
         if not all(a < b for a, b in pairwise((-1, *taps, len(self.layers) + 1))):
             raise ValueError(f"taps {tuple(taps)} must ascend from 0 to at most the {len(self.layers)} layers")
         with k.undisturbed():
-            x = k.embed(self.embed, rows.tokens) * self.config.embed_scale
+            x = k.embed(self.embed, rows.tokens)
+            if self.config.embed_scale != 1:
+                x = x * self.config.embed_scale
             features = x.new_empty(len(x), len(taps), x.shape[1])
             for i, tap in enumerate(taps):
                 x, start = self._through(x, rows, caches, start, tap), tap
                 features[:, i] = x
             x = self._through(x, rows, caches, start, len(self.layers))
-            return capped(k.linear(x[wanted], self.head, norm=self.norm), self.config.logit_softcap), features
+            x = x if len(wanted) == len(x) else x[wanted]  # its indices ascend
+            return capped(k.linear(x, self.head, norm=self.norm), self.config.logit_softcap), features
 
     def _through(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache], start: int, end: int) -> Tensor:
         """x [R, width] through layers start..end-1, in one call where all of them are standard blocks."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sooner.cache.paged import PagedCache, Table, pages_for
-from sooner.kernels.interface import PAGE, Rows
+from sooner.kernels.interface import Rows
 from sooner.models.decoder import Decoder
 from sooner.types import EMPTY, Draft
 
@@ -61,8 +62,9 @@ def tapped(
     logits, features = decoder.tapped(rows, cache.layers, wanted, taps)
     for span, end in zip(spans, ends, strict=True):
         cache.advance(span.table, end)
-    cuts = np.cumsum([span.wants + len(span.draft) - span.stored for span in spans])[:-1]
-    return np.split(logits.cpu().numpy(), cuts), list(torch.split(features, [span.rows for span in spans]))
+    whole, cuts = logits.cpu().numpy(), accumulate(span.wants + len(span.draft) - span.stored for span in spans)
+    parts = [whole[start:end] for start, end in pairwise(chain((0,), cuts))]
+    return parts, [features] if len(spans) == 1 else list(torch.split(features, [span.rows for span in spans]))
 
 
 def states(decoder: Decoder, tokens: Sequence[int], taps: Sequence[int]) -> Tensor:
@@ -76,42 +78,41 @@ def states(decoder: Decoder, tokens: Sequence[int], taps: Sequence[int]) -> Tens
 
 
 def layout(spans: Sequence[Span], device: torch.device) -> tuple[Rows, Tensor]:
-    """Where each row sits (`Rows`), and the indices of the rows whose logits are wanted."""
-    depth = max((len(path) for span in spans for path in _tree_paths(span)), default=0)
-    most = max((len(span.table.pages) for span in spans), default=0)
-    tables = np.zeros((len(spans), max(most, 1)), np.int32)
+    """Where each row sits (`Rows`), and the indices of the rows whose logits are wanted.
+
+    Lists first and few arrays at the end: between two passes the processor's caches are cold, and every call into a
+    library costs some ten microseconds.
+    """
     tokens: list[int] = []
     wanted: list[int] = []
-    columns: list[NDArray[np.int32]] = []  # a span: [4 + depth, rows]
+    places: list[tuple[int, int, int, int]] = []  # position, slot, sequence, context
+    paths: list[list[int]] = []  # the slots of a row's ancestors and its own
+    tables = np.zeros((len(spans), max((len(span.table.pages) for span in spans), default=0) or 1), np.int32)
     for index, span in enumerate(spans):
         tables[index, : len(span.table.pages)] = span.table.pages
         wanted.extend(range(len(tokens) + len(span.tail) - span.wants, len(tokens) + span.rows))
         tokens.extend(span.tail)
         tokens.extend(span.draft.tokens[span.stored :])
-        columns.append(_columns(index, span, tables[index], depth))
-    flat = torch.from_numpy(np.concatenate(columns, axis=1) if columns else np.zeros((4, 0), np.int32)).to(device)
-    positions, slots, sequence, context = flat[:4].unbind()  # rows of a contiguous array are contiguous
-    extra, places = flat[4:].t().contiguous(), torch.from_numpy(tables).to(device)
-    ids = torch.tensor(tokens, dtype=torch.int64, device=device)
-    wants = torch.tensor(wanted, dtype=torch.int64, device=device)
-    return Rows(ids, positions, slots, sequence, context, places, extra), wants
+        for at, (position, end, path) in enumerate(_seen(span), span.table.length):
+            places.append((position, span.table.slot(at), index, end))
+            paths.append(path)
+    extra = np.full((len(paths), max(map(len, paths), default=0)), -1, np.int32)
+    if extra.size:
+        for row, path in enumerate(paths):
+            extra[row, : len(path)] = path
+    columns = np.ascontiguousarray(np.array(places, np.int32).reshape(-1, 4).T)
+    positions, slots, sequence, context = torch.from_numpy(columns).to(device).unbind()
+    ids = torch.from_numpy(np.array(tokens + wanted, np.int64)).to(device)
+    sees = torch.from_numpy(tables).to(device), torch.from_numpy(extra).to(device)
+    return Rows(ids[: len(tokens)], positions, slots, sequence, context, *sees), ids[len(tokens) :]
 
 
-def _tree_paths(span: Span) -> list[list[int]]:
-    """Each node's ancestors, itself included, where the draft branches; a chain needs none."""
-    return [] if span.draft.is_chain else [span.draft.ancestors(node) for node in range(len(span.draft))]
-
-
-def _columns(index: int, span: Span, pages: NDArray[np.int32], depth: int) -> NDArray[np.int32]:
-    """position, slot, sequence, context and `depth` extra slots of each of the span's rows: [4 + depth, rows]."""
-    start, count = span.table.length - span.stored, span.stored + span.rows
-    stored = np.arange(start, start + count, dtype=np.int32)
-    slots = pages[stored // PAGE] * PAGE + stored % PAGE
-    columns = np.full((4 + depth, count), -1, np.int32)
-    columns[0], columns[1], columns[2], columns[3] = stored, slots, index, stored + 1
-    ledger = len(span.tail)
-    for node, path in enumerate(_tree_paths(span)):
-        columns[0, ledger + node] = start + ledger + len(path) - 1
-        columns[3, ledger + node] = start + ledger
-        columns[4 : 4 + len(path), ledger + node] = slots[[ledger + ancestor for ancestor in path]]
-    return columns[:, span.stored :]
+def _seen(span: Span) -> Iterator[tuple[int, int, list[int]]]:
+    """Position, context, and of a tree's node the slots of its path, for each of the span's rows."""
+    start, draft = span.table.length, span.draft
+    if draft.is_chain:
+        return ((at, at + 1, []) for at in range(start, start + span.rows))
+    root = start - span.stored + len(span.tail)  # where the first node lies
+    nodes = (draft.ancestors(node) for node in range(span.stored, len(draft)))
+    branches = ((root + len(path) - 1, root, [span.table.slot(root + node) for node in path]) for path in nodes)
+    return chain(((at, at + 1, []) for at in range(start, start + len(span.tail))), branches)

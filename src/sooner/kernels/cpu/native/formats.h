@@ -14,7 +14,6 @@ struct Layout {
   static constexpr size_t bytes = BYTES;
   static constexpr int tile = TILE / SHARE;
   static constexpr int direct = 2;
-  static constexpr int rows = 6, most = 6;  // of a tile: where there are several, and where one takes all
   static INLINE size_t advance(size_t) { return BYTES; }
   static constexpr int streams(int blocks) { return blocks == 1; }  // that a tile of `blocks` fetches ahead
 };
@@ -45,7 +44,6 @@ struct WalkValues : WalkKeys {
 
 // [16] words of two inputs: the first in the high half, where a mask is all that it takes to widen it.
 struct WalkBF16 : Layout<2, 1, 64> {
-  static constexpr int rows = 4, most = 5;  // with six the mask costs an accumulator its register
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
   static INLINE void unpack(const Scale&, const uint8_t* p, int i, v16* w) {

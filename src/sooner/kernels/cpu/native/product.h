@@ -156,14 +156,12 @@ void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs,
   }
 }
 
-// Rows in groups of `size`, the last one what is left; up to `most` are a single group.
+// Rows in as few groups of at most ROWS as there can be, of equal size but for the last.
 struct Groups {
-  int rows, size, count;
-  Groups(int rows, int size, int most)
-      : rows(rows), size(rows <= most ? rows : size), count((rows + this->size - 1) / this->size) {}
+  int rows, count, size;
+  explicit Groups(int rows) : rows(rows), count((rows + ROWS - 1) / ROWS), size((rows + count - 1) / count) {}
   int begin(int g) const { return g * size; }
   int end(int g) const { return lesser(rows, begin(g) + size); }
-  int full() const { return rows / size; }
 };
 
 template <class Walk>
@@ -174,7 +172,7 @@ INLINE size_t block_bytes(int k) {
 // Blocks of a piece of work: many where a tile walks several at once.
 template <class Walk>
 constexpr int chunk_of(int rows) {
-  return widest<Walk>(rows < Walk::most ? rows : Walk::most) > 1 ? BLOCKS : 2;
+  return widest<Walk>(lesser(rows, ROWS)) > 1 ? BLOCKS : 2;
 }
 
 // What to fetch during a piece whose weights are passed over by `passes` tiles, `bytes` of them at each step.
@@ -201,8 +199,8 @@ template <class Walk>
 void direct(Team& team, const Linear& job, const float* x) {
   const size_t stride = block_bytes<Walk>(job.matrix->k), k = size_t(job.matrix->k);
   each_piece(team, job, chunk_of<Walk>(job.rows), PART, [&](const Piece& piece, int next) {
-    const Groups groups(piece.rows, Walk::rows, Walk::most);
-    Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.full());
+    const Groups groups(piece.rows);
+    Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.count);
     for (int g = 0; g < groups.count; ++g) {
       const int row = piece.row + groups.begin(g), rows = groups.end(g) - groups.begin(g);
       float a[ROWS * BLOCKS * 16];
@@ -235,8 +233,8 @@ void by_panels(Team& team, const Linear& job, const float* x) {
   const size_t stride = block_bytes<Walk>(m.k), k = size_t(m.k);
   float *panel = team.local, *a = panel + PANEL * 16;
   each_piece(team, job, 2, PART, [&](const Piece& piece, int next) {
-    const Groups groups(piece.rows, ROWS, ROWS);
-    Ahead ahead = ahead_of(m, stride, next, (Walk::bytes + Walk::group - 1) / Walk::group, groups.full());
+    const Groups groups(piece.rows);
+    Ahead ahead = ahead_of(m, stride, next, (Walk::bytes + Walk::group - 1) / Walk::group, groups.count);
     for (int b = 0; b < piece.count; ++b)
       for (int from = 0; from < m.k; from += PANEL) {
         const int to = lesser(m.k, from + PANEL);
