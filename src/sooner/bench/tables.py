@@ -31,11 +31,12 @@ def span(interval: Sequence[float] | None) -> str:
 
 
 def machine_line(machine: Mapping[str, Any]) -> str:
+    return f"{processor_line(machine)}, {machine['kernels']} kernels ({machine['isa']})"
+
+
+def processor_line(machine: Mapping[str, Any]) -> str:
     generation = f" (family {machine['family']}, model {machine['model']})" if machine.get("family") else ""
-    return (
-        f"{machine['processor']}{generation}, {machine['threads']} of {machine['cores']} cores, "
-        f"{machine['kernels']} kernels ({machine['isa']})"
-    )
+    return f"{machine['processor']}{generation}, {machine['threads']} of {machine['cores']} cores"
 
 
 def cost_title(data: Mapping[str, Any]) -> str:
@@ -224,10 +225,12 @@ def readme_block(results: Sequence[Result]) -> str:
 
 def _machine_block(results: Sequence[Result]) -> list[str]:
     parts = [
-        f"Measured on {machine_line(results[-1].data['machine'])}; raw samples in `results/{results[-1].machine}/`."
+        f"Measured on {processor_line(results[-1].data['machine'])}; raw samples in `results/{results[-1].machine}/`."
     ]
-    if speeds := latest(results, "speed"):
-        parts += [f"Speculative over plain decoding, {_workload(speeds[-1].data)}:", speedups_table(speeds)]
+    speeds = latest(results, "speed")
+    most = max((len(result.data["categories"]) for result in speeds), default=0)
+    if whole := [result for result in speeds if len(result.data["categories"]) == most]:  # the report has the others
+        parts += [f"Speculative over plain decoding, {_workload(whole)}:", speedups_table(whole)]
     for result in latest(results, "peers"):
         parts += [f"Other engines, {peers_title(result.data)}:", peers_table(result.data)]
     if costs := latest(results, "cost"):
@@ -238,9 +241,10 @@ def _machine_block(results: Sequence[Result]) -> list[str]:
     return parts
 
 
-def _workload(data: Mapping[str, Any]) -> str:
-    s = data["settings"]
-    return f"{s['model']}, answers of up to {s['max_tokens']} tokens, decoding alone"
+def _workload(results: Sequence[Result]) -> str:
+    models = " or ".join(sorted({result.data["settings"]["model"] for result in results}))
+    lengths = sorted({result.data["settings"]["max_tokens"] for result in results})
+    return f"{models}, answers of up to {' or '.join(map(str, lengths))} tokens, decoding alone"
 
 
 def peers_title(data: Mapping[str, Any]) -> str:

@@ -149,8 +149,9 @@ class View:
     offset: Tensor
     pages: Tensor  # [S, pages of T entries] of each sequence's stored entries
     bias: Tensor  # [S, 1, 1, r, T] 0 where seen, else -inf; padding sees everything, lest it be 0/0
-    cos: Tensor | None  # [R, 1, rotary / 2]
-    sin: Tensor | None
+    cos: Tensor | None  # [R, 1, size], of both halves of a pair, 1 beyond
+    sin: Tensor | None  # its first half negative, 0 beyond
+    half: int  # of the elements that are rotated
 
     @classmethod
     def of(cls, rows: Rows, heads: Heads) -> View:
@@ -161,9 +162,9 @@ class View:
         pages, seen = visible(rows, heads.window)
         bias = torch.zeros(len(rows.tables), most, seen.shape[1], device=seen.device)
         bias[sequence, rank] = bias[sequence, rank].masked_fill(~seen, -torch.inf)
-        turns = [None if t is None else t[rows.positions.long(), None, :] for t in (heads.cos, heads.sin)]
+        turns = _turns(rows, heads)
         bias = bias[:, None, None]
-        return cls(sequence, rank, most, slots // PAGE, slots % PAGE, pages, bias, turns[0], turns[1])
+        return cls(sequence, rank, most, slots // PAGE, slots % PAGE, pages, bias, *turns)
 
     @property
     def single(self) -> bool:
@@ -189,6 +190,15 @@ class View:
         return (
             x.view(*x.shape[:2], -1, self.most, x.shape[-1]).permute(0, 3, 1, 2, 4).flatten(2)[self.sequence, self.rank]
         )
+
+
+def _turns(rows: Rows, heads: Heads) -> tuple[Tensor | None, Tensor | None, int]:
+    """View.cos, View.sin and View.half."""
+    if heads.cos is None or heads.sin is None:
+        return None, None, 0
+    cos, sin = (table[rows.positions.long(), None, :] for table in (heads.cos, heads.sin))
+    rest = cos.new_zeros(len(cos), 1, heads.size - 2 * cos.shape[-1])
+    return torch.cat([cos, cos, rest + 1], dim=-1), torch.cat([-sin, sin, rest], dim=-1), cos.shape[-1]
 
 
 def visible(rows: Rows, window: int | None) -> tuple[Tensor, Tensor]:
@@ -240,9 +250,9 @@ def _split(qkv: Tensor, view: View, heads: Heads) -> tuple[Tensor, Tensor, Tenso
 
 
 def _rotate(x: Tensor, view: View) -> Tensor:
-    """Rotary positions (Su et al. 2021) on half-split pairs; elements beyond 2 * cos.shape[-1] pass through."""
+    """Rotary positions (Su et al. 2021) on half-split pairs (i, i + half); elements beyond them pass through."""
     if view.cos is None or view.sin is None:
         return x
-    half = view.cos.shape[-1]
-    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat([a * view.cos - b * view.sin, b * view.cos + a * view.sin, rest], dim=-1)
+    half = view.half
+    turned = torch.cat([x[..., half : 2 * half], x[..., :half], x[..., 2 * half :]], dim=-1)
+    return torch.addcmul(x * view.cos, turned, view.sin)
