@@ -104,6 +104,23 @@ def test_a_draft_model_that_is_as_slow_as_the_target_never_runs() -> None:
     assert answer.stats.drafted <= 2
 
 
+def test_a_drafter_that_was_asked_has_nothing_left_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One without state covers no token, and yet reads none: its price must not be taken for that of a long text."""
+
+    class Sure(OracleDrafter):
+        def estimate(self, ask: Ask) -> list[float]:
+            return [0.9] * ask.limit
+
+    told: dict[str, int] = {}
+    monkeypatch.setattr("sooner.plan.cost.LiveCosts.learn_draft", lambda _, name, *given: told.update({name: given[2]}))
+    for name, kind in (("sure", Sure), ("silent", OracleDrafter)):
+        one = auto([3, 1, 4, 1, 5], name)
+        machine, _ = engine({name: kind({one.prompt: plain(one).tokens})}, costs=CHEAP)
+        run(machine, [one])
+    assert told["sure"] == 0
+    assert told["silent"] >= len(one.prompt) - 1
+
+
 @pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=1.0, max_tokens=40, seed=5)], ids=["T=0", "T=1"])
 def test_tokens_never_depend_on_the_policy(params: SamplingParams) -> None:
     """The clock decides here, as it does for users: whatever it says, the tokens are plain decoding's."""

@@ -82,6 +82,7 @@ class Planner:
         self._estimates = {
             name: d.estimate if isinstance(d, Estimates) else _says_nothing for name, d in drafters.items()
         }
+        self._up_to_date = {name for name, drafter in drafters.items() if isinstance(drafter, Estimates)}
         self._behind = {name for name, drafter in drafters.items() if falls_behind(drafter)}
         self._guests: dict[int, Guest] = {}
         self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
@@ -101,8 +102,10 @@ class Planner:
         return planned.grants
 
     def learn_draft(self, name: str, asks: Seq[Ask], unread: int, seconds: float) -> None:
-        """One proposal. unread: ledger tokens that the drafter lacked, the last of each sequence left out."""
+        """One proposal. unread: ledger tokens that the drafter lacked, the last of each sequence left out; one that
+        estimates has read them when it was asked, or reads none."""
         depth = max(-(-ask.limit // ask.branches) for ask in asks)
+        unread = 0 if name in self._up_to_date else unread
         self.costs.learn_draft(name, len(asks), depth, unread, seconds)
 
     def learn(
