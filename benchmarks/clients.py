@@ -19,10 +19,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks import saving
 from benchmarks.peers.venvs import python_of
 from benchmarks.serving import Served, serving
-from sooner.bench import machine, results
-from sooner.kernels import make_kernels
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 TASK = """
@@ -107,11 +106,7 @@ def main() -> None:
         figures["lm_eval_identical"] = lm_eval(plain, options.tokenizer) == figures["lm_eval"]
     figures["lm_eval"].pop("answers", None)
     print(json.dumps(figures))
-    if options.save:
-        facts = machine.facts(make_kernels("cpu", "auto", None, "auto"))
-        settings = {"examples": options.examples}
-        head = results.envelope("clients", facts, ["python", "-m", "benchmarks.clients"], settings, 1)
-        print(results.save(head | {"clients": figures}), file=sys.stderr)
+    saving.save("clients", options, {"clients": figures})
     ok = figures["schemathesis"]["ok"] and figures["lm_eval_identical"] and all(figures["examples"].values())
     sys.exit(not ok)
 

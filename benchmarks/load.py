@@ -17,15 +17,13 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 import httpx2 as httpx
 
+from benchmarks import saving
 from benchmarks.serving import Served, serving
-from sooner.bench import machine, results
-from sooner.kernels import make_kernels
 
 CLIENTS = 64
 KV_MIB = 60
@@ -189,11 +187,7 @@ def main() -> None:
     options = parser.parse_args()
     figures = run(options)
     print(json.dumps(figures))
-    if options.save:
-        settings = {name: value for name, value in vars(options).items() if name != "save"}
-        facts = machine.facts(make_kernels("cpu", "auto", None, "auto"))
-        head = results.envelope("serve", facts, ["python", "-m", "benchmarks.load"], settings, options.seed)
-        print(results.save(head | {"load": figures}, None, Path("results")), file=sys.stderr)
+    saving.save("serve", options, {"load": figures}, seed=options.seed)
     sys.exit(bool(figures["failures"]))
 
 

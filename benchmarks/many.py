@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from sooner.bench import machine, results
+from benchmarks import saving
 from sooner.bench.cost import Bench, filler
 from sooner.cache.paged import Table
 from sooner.draft.protocol import Ask, Target
@@ -141,10 +139,7 @@ def main() -> None:
         "prefix": prefixes(llm, bench.text, 5),
     }
     print(json.dumps(figures))
-    if options.save:
-        settings = {name: value for name, value in vars(options).items() if name != "save"}
-        head = results.envelope("many", machine.facts(llm.decoder.kernels), sys.argv, settings, 1)
-        print(results.save(head | figures, None, Path("results")), file=sys.stderr)
+    saving.save("many", options, figures, llm.decoder.kernels)
 
 
 if __name__ == "__main__":

@@ -16,10 +16,9 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from sooner.bench import machine, results
+from benchmarks import saving
 from sooner.bench.speed import measure_speed
 from sooner.bench.trace import record, replay_of
 from sooner.bench.verdict import judge
@@ -119,11 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     found = useless(options) if options.what == "useless" else hindsight(options)
     print(json.dumps(found, indent=1))
-    if options.save:
-        settings = {name: value for name, value in vars(options).items() if name != "save"}
-        kernels = LLM(options.model, weights=options.weights).decoder.kernels
-        head = results.envelope("plan", machine.facts(kernels), sys.argv, settings, 1)
-        note(f"wrote {results.save(head | found, None, Path('results'))}")
+    saving.save("plan", options, found)
 
 
 if __name__ == "__main__":

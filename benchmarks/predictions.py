@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sooner.bench import machine, results
+from benchmarks import saving
+from sooner.bench import results
 from sooner.bench.concurrency import measure_concurrency
 from sooner.bench.speed import measure_speed
 from sooner.bench.trace import record, replay_of
@@ -108,14 +109,14 @@ def main() -> None:
     llm = LLM(options.model, max_sequences=1, **how)
     settings = {name: value for name, value in vars(options).items() if name != "save"}
     settings["prompts"] = options.prompts.name if options.prompts else "ours"
-    head = results.envelope("plan", machine.facts(llm.decoder.kernels), sys.argv, settings, 1)
+    head = saving.envelope("plan", settings, llm.decoder.kernels)
     root = Path("results") if options.save else Path(tempfile.mkdtemp())
     predicted = [cell for params in kinds for cell in predict(llm, seen, params, loads)]
     first = save(head, predicted, root, what="predictions", prompts=[prompt.id for prompt in seen])
     llm = LLM(options.model, max_sequences=max(loads), **how)
     measured = {params.temperature: measure(llm, unseen, params, loads, options.pairs) for params in kinds}
     cells = [compared(c, measured[c["temperature"]][c["category"], c["concurrency"]]) for c in predicted]
-    head = results.envelope("plan", machine.facts(llm.decoder.kernels), sys.argv, settings, 1)
+    head = saving.envelope("plan", settings, llm.decoder.kernels)
     save(head, cells, root, what="measured", predictions=first.name, prompts=[prompt.id for prompt in unseen])
     print(json.dumps(cells, indent=1))
     close, inside = (sum(cell[name] for cell in cells) for name in ("close", "inside"))

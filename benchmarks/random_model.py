@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,8 +119,7 @@ def _q8_blocks(shape: tuple[int, ...]) -> NDArray[np.uint8]:
 
 def load(path: Path, weights: str) -> dict[str, Any]:
     """Seconds from the command to a decoder, without Python's own imports; peak memory of this process."""
-    from sooner.bench.machine import facts
-    from sooner.bench.results import envelope
+    from benchmarks import saving
     from sooner.kernels import make_kernels
     from sooner.models.build import build_decoder
     from sooner.models.checkpoint import open_checkpoint
@@ -133,7 +131,7 @@ def load(path: Path, weights: str) -> dict[str, Any]:
     kernels = make_kernels("cpu", weights)
     decoder = build_decoder(checkpoint.config, checkpoint.tensors, kernels, "cpu", weights)
     done = time.perf_counter()
-    head = envelope("load", facts(kernels), sys.argv, {"model": path.name, "weights": weights}, 0)
+    head = saving.envelope("load", {"model": path.name, "weights": weights}, kernels, 0)
     return head | {
         "open_s": round(opened - start, 2),
         "pack_s": round(done - opened, 2),

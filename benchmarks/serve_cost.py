@@ -16,13 +16,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import saving
 from benchmarks.serving import Served, serving
-from sooner.bench import machine, results
-from sooner.kernels import make_kernels
 from sooner.llm import LLM
 from sooner.types import SamplingParams
 
@@ -117,11 +115,7 @@ def main() -> None:
         costs = [compare(llm, server, streams, options.tokens, options.repeats) for streams in (1, 16)]
         figures = {"ready_s": round(server.ready_s, 2), "http": costs, **departures(server, options.departures)}
     print(json.dumps(figures))
-    if options.save:
-        settings = {name: value for name, value in vars(options).items() if name != "save"}
-        facts = machine.facts(make_kernels("cpu", "auto", None, "auto"))
-        head = results.envelope("serve", facts, ["python", "-m", "benchmarks.serve_cost"], settings, 1)
-        print(results.save(head | figures, None, Path("results")), file=sys.stderr)
+    saving.save("serve", options, figures)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sooner.bench import machine, results
+from benchmarks import saving
 from sooner.bench.workloads import load_prompts
 from sooner.draft.protocol import Ask
 from sooner.draft.suffix import SuffixDrafter
@@ -102,11 +101,7 @@ def main() -> None:
             for name, curve in curves(options.curve).items()
         }
     print(json.dumps(figures))
-    if options.save:
-        settings = {name: getattr(options, name) for name in ("model", "weights", "every", "tokens")}
-        settings |= {"prompts": options.prompts.name, "curve": options.curve.name}
-        head = results.envelope("trees", machine.facts(llm.decoder.kernels), sys.argv, settings, 1)
-        print(results.save(head | figures, None, Path("results")), file=sys.stderr)
+    saving.save("trees", options, figures, llm.decoder.kernels)
 
 
 if __name__ == "__main__":

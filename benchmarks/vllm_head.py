@@ -14,7 +14,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -24,12 +23,11 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
+from benchmarks import saving
 from benchmarks.peers.venvs import python_of
-from sooner.bench import machine, results
 from sooner.bench.workloads import load_prompts, select
 from sooner.draft.load_trained import SHIPPED
 from sooner.engine.stats import Stats
-from sooner.kernels import make_kernels
 from sooner.llm import LLM
 from sooner.models.checkpoint import open_checkpoint
 from sooner.models.locate import find_model
@@ -131,14 +129,10 @@ def main() -> None:
     with vllm_server(options.folder, options.head, options.drafted, options.port) as url:
         theirs = [complete(url, prompt, options.tokens) for prompt in prompts]
         measured = {"prompts": len(prompts), "sooner": mine, "vllm": counted(url)}
+    measured["weights"] = "bf16"
     measured["equal_answers"] = sum(a == b for a, b in zip(texts, theirs))
     print(json.dumps(measured))
-    if options.save:
-        facts = machine.facts(make_kernels("cpu", "auto", None, "auto"))
-        settings = {name: getattr(options, name) for name in ("drafted", "per_category", "tokens")}
-        settings |= {"head": options.head.name, "weights": "bf16"}
-        head = results.envelope("vllm-head", facts, ["python", "-m", "benchmarks.vllm_head"], settings, 0)
-        print(results.save(head | measured), file=sys.stderr)
+    saving.save("vllm-head", options, measured)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import saving
 from benchmarks.peers import venvs
 from benchmarks.peers.compare import compare
 from benchmarks.peers.engines import DEFAULT, PEERS, Engine, parse
@@ -70,8 +71,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "engines": options.engines,
     }
     facts = machine.facts(make_kernels("cpu", "auto", options.threads))
-    command = ["python", "-m", "benchmarks.peers.run", *sys.argv[1:]]
-    head = results.envelope("peers", facts, command, settings, seed=0)
+    head = results.envelope("peers", facts, saving.command(), settings, seed=0)
     runs, failed = take_turns(engines, make_jobs(engines, model, prompts, options), options.runs)
     return head | compare(runs, failed)
 
