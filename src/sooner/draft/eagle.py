@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sooner.cache.paged import PagedCache
 from sooner.kernels.interface import Activation, Kernels, LayerCache, Norm, Packed, Rows
-from sooner.models.decoder import Decoder, Layer, capped
+from sooner.models.decoder import Decoder, Layer, capped, only
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Eagle3:
         normed = k.rmsnorm(hidden, self.hidden_norm)
         skip = normed if self.norm_before_residual else hidden
         both = torch.cat([embedded, normed], dim=1)
-        x = self.layer.apply(k, both, skip, cache, rows, self.activation)[wanted]
+        x = only(self.layer.apply(k, both, skip, cache, rows, self.activation), wanted)
         return k.linear(x, self.head, norm=self.norm), x
 
 
@@ -107,7 +107,7 @@ class Eagle1(OnTarget):
     def forward(self, hidden: Tensor, rows: Rows, cache: LayerCache, wanted: Tensor) -> tuple[Tensor, Tensor]:
         k = self.kernels
         x = k.linear(torch.cat([k.embed(self.embed, rows.tokens), hidden], dim=1), self.project)
-        x = self.layer.apply(k, x, x, cache, rows, self.activation)[wanted]
+        x = only(self.layer.apply(k, x, x, cache, rows, self.activation), wanted)
         return self.spoken(x), x
 
 

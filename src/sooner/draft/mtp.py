@@ -18,7 +18,7 @@ from sooner.errors import ModelError
 from sooner.kernels.formats import Stored
 from sooner.kernels.interface import LayerCache, Norm, Packed, Rows
 from sooner.models.build import Builder
-from sooner.models.decoder import Decoder
+from sooner.models.decoder import Decoder, only
 from sooner.weights.names import MIMO_MTP_NAMES, QWEN_MTP_NAMES, NameMap, rename
 from sooner.weights.safetensors import read_folder
 
@@ -44,7 +44,7 @@ class Mtp(OnTarget):
         embedded = k.rmsnorm(k.embed(self.target.embed, rows.tokens), self.token_norm)
         both = (embedded, state) if self.embedding_first else (state, embedded)
         x = k.linear(torch.cat(both, dim=1), self.project)
-        x = self.layer.apply(k, x, x, cache, rows, self.target.config.activation)[wanted]
+        x = only(self.layer.apply(k, x, x, cache, rows, self.target.config.activation), wanted)
         x = k.rmsnorm(x, self.norm)
         return self.spoken(x), x
 

@@ -107,8 +107,8 @@ class Decoder:
                 x, start = self._through(x, rows, caches, start, tap), tap
                 features[:, i] = x
             x = self._through(x, rows, caches, start, len(self.layers))
-            x = x if len(wanted) == len(x) else x[wanted]  # its indices ascend
-            return capped(k.linear(x, self.head, norm=self.norm), self.config.logit_softcap), features
+            chosen = only(x, wanted)
+            return capped(k.linear(chosen, self.head, norm=self.norm), self.config.logit_softcap), features
 
     def _through(self, x: Tensor, rows: Rows, caches: Sequence[LayerCache], start: int, end: int) -> Tensor:
         """x [R, width] through layers start..end-1, in one call where all of them are standard blocks."""
@@ -133,6 +133,11 @@ class Decoder:
         """Bytes of packed weights, a tied head counted once."""
         matrices = [self.embed, self.head, *(matrix for layer in self.layers for matrix in layer.matrices)]
         return sum(matrix.nbytes for matrix in {id(matrix): matrix for matrix in matrices}.values())
+
+
+def only(x: Tensor, wanted: Tensor) -> Tensor:
+    """Rows `wanted` of x. Their indices ascend: as many as x has are all, and cost no copy."""
+    return x if len(wanted) == len(x) else x[wanted]
 
 
 def capped(logits: Tensor, cap: float | None) -> Tensor:

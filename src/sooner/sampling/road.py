@@ -116,10 +116,10 @@ class Road:
     def probabilities(self, logits: F32, prefix: Sequence[int]) -> F64:
         """The distribution [V] that plain sampling draws from, summing to 1. Greedy puts all mass on the argmax."""
         adjusted = self.adjust(logits, prefix)
-        check_row(adjusted)
+        best = greatest(adjusted)
         if self.params.greedy:
             point = np.zeros(len(adjusted))
-            point[int(adjusted.argmax())] = 1.0
+            point[best] = 1.0
             return point
         scores = self.scores(adjusted)
         weights = np.exp(scores - scores.max())
@@ -136,9 +136,9 @@ class Road:
             token = self._choose_fast(fast, adjusted, noise, position)
             if token is not None:
                 return token
-        check_row(adjusted)
+        best = greatest(adjusted)
         if self.params.greedy:
-            return int(adjusted.argmax())
+            return best
         scores = self.scores(adjusted)
         alive = np.flatnonzero(scores > -np.inf)
         gumbel = noise.gumbel(position, alive.astype(np.uint64))
@@ -150,7 +150,7 @@ class Road:
         For drafts, where a rough answer does: at most RANKED tokens are looked at, and truncation sees no others.
         """
         adjusted = self.adjust(logits, prefix)
-        check_row(adjusted)
+        greatest(adjusted)  # or raises
         few = min(RANKED, len(adjusted))
         tokens = np.sort(np.argpartition(adjusted, -few)[-few:])
         greedy, few_logits = self.params.greedy, adjusted[tokens]
@@ -171,10 +171,12 @@ class Road:
         )  # fmt: skip
 
 
-def check_row(row: F32) -> None:
-    """Raises where no token can be chosen honestly."""
-    top = row.max()
+def greatest(row: F32) -> int:
+    """Where the greatest logit is, of equals the first. Raises where no token can be chosen honestly."""
+    best = int(row.argmax())  # of a row with NaN the first of those
+    top = row[best]
     if top == -np.inf:
         raise NoTokenError("the sampling options leave no token")
     if not np.isfinite(top):
         raise NumericalError(f"the target's logits hold {top}")
+    return best
