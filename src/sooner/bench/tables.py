@@ -231,8 +231,9 @@ def _machine_block(results: Sequence[Result]) -> list[str]:
     most = max((len(result.data["categories"]) for result in speeds), default=0)
     if whole := [result for result in speeds if len(result.data["categories"]) == most]:  # the report has the others
         parts += [f"Speculative over plain decoding, {_workload(whole)}:", speedups_table(whole)]
-    for result in latest(results, "peers"):
-        parts += [f"Other engines, {peers_title(result.data)}:", peers_table(result.data)]
+    if peers := latest(results, "peers"):
+        newest = max(peers, key=lambda result: result.date)
+        parts += [f"Other engines, {peers_title(newest.data)}:", peers_table(newest.data)]
     if costs := latest(results, "cost"):
         parts += [
             "A target pass over its floor, the larger of reading and arithmetic, by rows:",
