@@ -107,10 +107,10 @@ def main() -> None:
     seen, unseen = halves(select(load_prompts(options.prompts), options.categories.split(","), options.per_category))
     how: dict[str, Any] = {"draft": options.draft, "weights": options.weights, "prefix_cache": False}
     llm = LLM(options.model, max_sequences=1, **how)
-    settings = {name: value for name, value in vars(options).items() if name != "save"}
-    settings["prompts"] = options.prompts.name if options.prompts else "ours"
+    settings = saving.settings_of(options)
+    settings["prompts"] = settings["prompts"] or "ours"
     head = saving.envelope("plan", settings, llm.decoder.kernels)
-    root = Path("results") if options.save else Path(tempfile.mkdtemp())
+    root = saving.ROOT if options.save else Path(tempfile.mkdtemp())
     predicted = [cell for params in kinds for cell in predict(llm, seen, params, loads)]
     first = save(head, predicted, root, what="predictions", prompts=[prompt.id for prompt in seen])
     llm = LLM(options.model, max_sequences=max(loads), **how)

@@ -18,7 +18,7 @@ ROOT = Path("results")
 def command() -> list[str]:
     """What was typed: the module by its name, since `sys.argv` has a file of this machine in its place."""
     spec = sys.modules["__main__"].__spec__
-    return ["python", "-m", spec.name if spec else Path(sys.argv[0]).stem, *sys.argv[1:]]
+    return ["python", *(["-m", spec.name] if spec else sys.argv[:1]), *sys.argv[1:]]
 
 
 def envelope(
@@ -36,12 +36,15 @@ def save(
     kernels: Kernels[Any] | None = None,
     seed: int = 1,
 ) -> None:
-    """Writes the figures where --save was given. Of paths among the options the last part is kept."""
-    if not options.save:
-        return
-    kept = {name: value for name, value in vars(options).items() if name != "save"}
-    settings = {name: _without_place(value) for name, value in kept.items()}
-    print(results.save(envelope(suite, settings, kernels, seed) | dict(figures), None, ROOT), file=sys.stderr)
+    """Writes the figures where --save was given."""
+    if options.save:
+        head = envelope(suite, settings_of(options), kernels, seed)
+        print(results.save(head | dict(figures), None, ROOT), file=sys.stderr)
+
+
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """All options but --save; of paths among them the last part."""
+    return {name: _without_place(value) for name, value in vars(options).items() if name != "save"}
 
 
 def _without_place(value: Any) -> Any:

@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--port", type=int, default=8113)
     parser.add_argument("--save", action="store_true", help="write the result under results/")
+    parser.set_defaults(weights="bf16")  # of both engines
     options = parser.parse_args()
     tokenizer = open_checkpoint(find_model("smollm2")).tokenizer
     prompts = [p.token_ids(tokenizer) for p in select(load_prompts(None), [], options.per_category)]
@@ -129,10 +130,9 @@ def main() -> None:
     with vllm_server(options.folder, options.head, options.drafted, options.port) as url:
         theirs = [complete(url, prompt, options.tokens) for prompt in prompts]
         measured = {"prompts": len(prompts), "sooner": mine, "vllm": counted(url)}
-    measured["weights"] = "bf16"
     measured["equal_answers"] = sum(a == b for a, b in zip(texts, theirs))
     print(json.dumps(measured))
-    saving.save("vllm-head", options, measured)
+    saving.save("vllm-head", options, measured, seed=0)
 
 
 if __name__ == "__main__":

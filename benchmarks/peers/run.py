@@ -21,7 +21,7 @@ from benchmarks.peers import venvs
 from benchmarks.peers.compare import compare
 from benchmarks.peers.engines import DEFAULT, PEERS, Engine, parse
 from benchmarks.peers.protocol import Job, dump_job
-from sooner.bench import machine, results, tables
+from sooner.bench import results, tables
 from sooner.bench.workloads import Prompt, load_prompts, select
 from sooner.errors import InputError, SoonerError
 from sooner.kernels import make_kernels
@@ -70,8 +70,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "threads": options.threads,
         "engines": options.engines,
     }
-    facts = machine.facts(make_kernels("cpu", "auto", options.threads))
-    head = results.envelope("peers", facts, saving.command(), settings, seed=0)
+    head = saving.envelope("peers", settings, make_kernels("cpu", "auto", options.threads), seed=0)
     runs, failed = take_turns(engines, make_jobs(engines, model, prompts, options), options.runs)
     return head | compare(runs, failed)
 

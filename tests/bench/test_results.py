@@ -161,6 +161,20 @@ def test_report_and_readme_come_from_the_results(tmp_path: Path) -> None:
     assert report.readme_agrees(readme, root) is False
 
 
+def test_the_readme_shows_whole_runs_and_the_newest_peers(tmp_path: Path) -> None:
+    part = speed_result(draft="part", date="2026-03-01")
+    part["settings"]["categories"] = "edit"
+    newer = peers_result() | {"date": "2026-03-01T00:00:00+00:00", "failed": {}}
+    newer["settings"]["max_tokens"] = 32
+    older = peers_result() | {"date": "2026-01-02T00:00:00+00:00"}
+    for result in (speed_result(), part, newer, older):
+        results.save(result, root=tmp_path)
+    block = tables.readme_block(results.load(tmp_path))
+    assert "ngram (4)" in block and "part (4)" not in block
+    assert "up to 32 tokens, 2 threads" in block and "Did not run" not in block
+    assert "kernels (" not in block, "runs of several kernels stand in one table"
+
+
 def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
     results.save(cost_result(), root=tmp_path)
     readme = tmp_path / "README.md"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -30,5 +32,8 @@ def test_nothing_is_written_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_the_command_names_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/many.py", "--save"])
-    assert saving.command()[:2] == ["python", "-m"]
-    assert saving.command()[3:] == ["--save"]
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", ModuleSpec("benchmarks.many", None))
+    assert saving.command() == ["python", "-m", "benchmarks.many", "--save"]
+    monkeypatch.setattr(main, "__spec__", None)  # run as a file
+    assert saving.command() == ["python", "/somewhere/many.py", "--save"]

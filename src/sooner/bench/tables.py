@@ -227,10 +227,9 @@ def _machine_block(results: Sequence[Result]) -> list[str]:
     parts = [
         f"Measured on {processor_line(results[-1].data['machine'])}; raw samples in `results/{results[-1].machine}/`."
     ]
-    speeds = latest(results, "speed")
-    most = max((len(result.data["categories"]) for result in speeds), default=0)
-    if whole := [result for result in speeds if len(result.data["categories"]) == most]:  # the report has the others
-        parts += [f"Speculative over plain decoding, {_workload(whole)}:", speedups_table(whole)]
+    speeds = [result for result in latest(results, "speed") if not result.data["settings"].get("categories")]
+    if speeds:  # of all categories: the report has the others too
+        parts += [f"Speculative over plain decoding, {_workload(speeds)}:", speedups_table(speeds)]
     if peers := latest(results, "peers"):
         newest = max(peers, key=lambda result: result.date)
         parts += [f"Other engines, {peers_title(newest.data)}:", peers_table(newest.data)]

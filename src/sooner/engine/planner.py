@@ -82,7 +82,6 @@ class Planner:
         self._estimates = {
             name: d.estimate if isinstance(d, Estimates) else _says_nothing for name, d in drafters.items()
         }
-        self._up_to_date = {name for name, drafter in drafters.items() if isinstance(drafter, Estimates)}
         self._behind = {name for name, drafter in drafters.items() if falls_behind(drafter)}
         self._guests: dict[int, Guest] = {}
         self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
@@ -101,11 +100,15 @@ class Planner:
         self.seconds += time.perf_counter() - start - (self.asking_s - asked)
         return planned.grants
 
+    def unread(self, name: str, sequences: Iterable[Sequence]) -> int:
+        """Ledger tokens that the drafter must read before it proposes; one that estimates reads when it is asked."""
+        if self._estimates[name] is not _says_nothing:
+            return 0
+        return sum(_lacks(self._drafters[name].cached, sequence) for sequence in sequences)
+
     def learn_draft(self, name: str, asks: Seq[Ask], unread: int, seconds: float) -> None:
-        """One proposal. unread: ledger tokens that the drafter lacked, the last of each sequence left out; one that
-        estimates has read them when it was asked, or reads none."""
+        """One proposal, before which there were so many `unread` tokens."""
         depth = max(-(-ask.limit // ask.branches) for ask in asks)
-        unread = 0 if name in self._up_to_date else unread
         self.costs.learn_draft(name, len(asks), depth, unread, seconds)
 
     def learn(
@@ -173,7 +176,7 @@ class Planner:
                 return []
             if option:
                 if chair.cached:
-                    unread = max(len(sequence.ledger) - 1 - chair.cached(sequence.key), 0)
+                    unread = _lacks(chair.cached, sequence)
                     option.must_read(unread, rounds_ahead(remaining, sequence.ledger.output_length))
                 offers.append(option)
         guest.asked = True
@@ -219,6 +222,11 @@ class Planner:
         seat = Seat(name, _kind(rule, sequence), rule != "match", worth, self.adviser.uses[name])
         ask = Ask(sequence.key, request, sequence.ledger, request.speculation.longest, rule)
         return Chair(seat, ask, self._estimates[name], drafter.cached if name in self._behind else None)
+
+
+def _lacks(cached: Callable[[int], int], sequence: Sequence) -> int:
+    """Ledger tokens that a drafter's state does not cover, the last left out: it is read as it is drafted from."""
+    return max(len(sequence.ledger) - 1 - cached(sequence.key), 0)
 
 
 def _grant(choice: Choice, j: int, offers: Seq[Option], terms: Terms) -> Grant:

@@ -80,7 +80,7 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
             Ask(s.key, s.request, s.ledger, grants[i].tokens, rules[i], spec.adaptive, spec.draft_branches)
             for i, s, spec in zip(mine, sequences, (s.request.speculation for s in sequences))
         ]
-        unread = sum(max(len(s.ledger) - 1 - parts.drafters[name].cached(s.key), 0) for s in sequences)
+        unread = parts.planner.unread(name, sequences)
         start = time.perf_counter()
         try:
             proposed = parts.drafters[name].propose(asks)

@@ -1,8 +1,8 @@
 """The readable twin of every kernel, in torch: any device, any weight format, float32 arithmetic on the CPU.
 
-Products of few rows are written transposed, W @ x.T, because there torch's matrix library reads the weights once for
-all rows, whereas x @ W.T costs more with every row. A product's summation order depends on the number of rows, so
-equality between passes of different shapes holds only up to rounding here (`exact_rows` is False).
+Products of few rows are written transposed in float32, W @ x.T, because there torch's matrix library reads the weights
+once for all rows, whereas x @ W.T costs more with every row. A product's summation order depends on the number of
+rows, so equality between passes of different shapes holds only up to rounding here (`exact_rows` is False).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from sooner.kernels.formats import DTYPES, FORMATS, ROUNDED, Stored, dequantise
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 
 FEW_ROWS = 24  # up to here the transposed product is the faster one
-VERY_FEW_ROWS = 5  # up to here a batch of products with blocks of the weight's rows is: at one row by half
-BLOCKS = 16  # at most
+BLOCKS = 16  # at most, of a weight that meets one row
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +128,13 @@ class TorchKernels:
 
     def _product(self, x: Tensor, weight: Tensor) -> Tensor:
         x, rows = x.to(self.dtype), len(x)
-        if rows > FEW_ROWS or self.device.type != "cpu":
+        if rows > FEW_ROWS or self.device.type != "cpu" or self.dtype != torch.float32:
             return F.linear(x, weight).to(torch.float32)
-        if rows <= VERY_FEW_ROWS:
+        if rows == 1:  # a batch of products with blocks of the weight's rows: alone torch's is the slower
             parts = gcd(len(weight), BLOCKS)
             blocks = torch.bmm(weight.view(parts, -1, weight.shape[1]), x.t().expand(parts, -1, -1))
-            return blocks.flatten(0, 1).t().contiguous().to(torch.float32)
-        return torch.mm(weight, x.t()).t().contiguous().to(torch.float32)
+            return blocks.view(1, -1)
+        return torch.mm(weight, x.t()).t().contiguous()
 
 
 @dataclass(frozen=True, slots=True)
