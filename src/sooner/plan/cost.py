@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from math import exp, log
 from typing import Any
 
-KNOTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
+KNOTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)  # few rows have steps: tiles
 LONGEST = KNOTS[-1] + 1
 
 # Roofline of a machine that nobody has measured, a thread: only the ratio of the two shapes decisions.

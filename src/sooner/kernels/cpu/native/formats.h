@@ -4,9 +4,12 @@
 
 namespace {
 
+// Up to so many groups of ROWS rows are multiplied with weights that each tile widens on its own, where widening is an
+// operation or none; more, with panels that were widened once.
+constexpr int CHEAP = 8;
+
 // `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for WalkValues. `tile` is
-// how many accumulators leave room for the scales of their blocks. Up to `direct` groups of ROWS rows are multiplied
-// with weights that each tile widens on its own, more with panels that were widened once.
+// how many accumulators leave room for the scales of their blocks. `direct`: groups of rows without panels.
 template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
 struct Layout {
   static constexpr bool fetch = true;  // worth prefetching: it continues in memory
@@ -23,6 +26,7 @@ struct NoScale {};
 INLINE v16 load_f32(const uint8_t* p) { return load(reinterpret_cast<const float*>(p)); }
 
 struct WalkF32 : Layout<1, 1, 64> {
+  static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
   static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) {
@@ -44,6 +48,7 @@ struct WalkValues : WalkKeys {
 
 // [16] words of two inputs: the first in the high half, where a mask is all that it takes to widen it.
 struct WalkBF16 : Layout<2, 1, 64> {
+  static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
   static INLINE void unpack(const Scale&, const uint8_t* p, int i, v16* w) {
@@ -53,6 +58,7 @@ struct WalkBF16 : Layout<2, 1, 64> {
 };
 
 struct WalkF16 : Layout<1, 1, 32> {
+  static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
   static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_f16(p); }

@@ -140,10 +140,10 @@ Tile tile_for(int rows, int blocks) {
   }
 }
 
-// `count` blocks at w, w + stride, ... for up to ROWS rows: a[r][16 b ..], as many blocks at once as registers allow.
+// `count` blocks at w, w + stride, ... for up to ROWS rows: a[r][16 b ..], `most` blocks at once.
 template <class Walk>
-void blocks_of(const uint8_t* w, size_t stride, int count, const Inputs& inputs, int rows, float* a, Ahead& ahead) {
-  const int most = widest<Walk>(rows);
+void blocks_of(const uint8_t* w, size_t stride, int count, int most, const Inputs& inputs, int rows, float* a,
+               Ahead& ahead) {
   for (int b = 0; b < count;) {
     const int n = lesser(count - b, most);
     for (int from = 0; from < inputs.k; from += PANEL) {
@@ -201,10 +201,12 @@ void direct(Team& team, const Linear& job, const float* x) {
   each_piece(team, job, chunk_of<Walk>(job.rows), PART, [&](const Piece& piece, int next) {
     const Groups groups(piece.rows);
     Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.count);
+    // Three rows of seven, say, with the weights in the cache: streams side by side took longer than four rows with one.
+    const int most = groups.count > 1 ? 1 : widest<Walk>(groups.size);
     for (int g = 0; g < groups.count; ++g) {
       const int row = piece.row + groups.begin(g), rows = groups.end(g) - groups.begin(g);
       float a[ROWS * BLOCKS * 16];
-      blocks_of<Walk>(job.matrix->data + size_t(piece.block) * stride, stride, piece.count,
+      blocks_of<Walk>(job.matrix->data + size_t(piece.block) * stride, stride, piece.count, most,
                       {x + size_t(row) * k, k, job.matrix->k}, rows, a, ahead);
       finish_any(job, row, rows, piece.block, piece.count, a, BLOCKS * 16);
     }
