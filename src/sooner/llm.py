@@ -119,19 +119,27 @@ class LLM:
             costs: CostTable | None = with_drafters(planned.table, self.decoder, drafters)
         else:
             costs = costs_for(self.decoder, drafters) if self.speculation.adaptive else None
+        self._engine_settings: dict[str, Any] = {
+            "cache_tokens": cache_tokens,
+            "max_sequences": max_sequences,
+            "prefix_cache": prefix_cache,
+            "detokenizer": lambda: TextStream(self.tokenizer),
+        }
         self.engine = Engine(
             self.decoder,
             {name: load_lookup(name) for name in ALWAYS_LOADED} | drafters,
-            cache_tokens=cache_tokens,
-            max_sequences=max_sequences,
-            prefix_cache=prefix_cache,
-            detokenizer=lambda: TextStream(self.tokenizer),
             trace=trace,
             costs=costs,
             on_stale=lambda: drop_costs(self.decoder),
+            **self._engine_settings,
         )
         self.engine.parts.planner.adviser.worths |= planned.worths if planned else {}
         self._ids = count()
+
+    def plain_engine(self) -> Engine:
+        """Another engine over the same target, with a cache of its own and no drafters: what this one is compared
+        with. It takes requests that were made with speculative=False."""
+        return Engine(self.decoder, **self._engine_settings)
 
     def generate(
         self,

@@ -12,7 +12,7 @@ TABLE = CostTable((1, 64), (PLAIN, 0.0226), head=0.0, drafters={"slow": DrafterC
 
 def setting(*names: str) -> tuple[Adviser, Terms, list[Seat]]:
     adviser = Adviser(LiveCosts(TABLE), names)
-    terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)  # a row is worth 0.02 tokens
+    terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))  # a row is worth 0.02 tokens
     return (
         adviser,
         terms,
@@ -67,7 +67,7 @@ def test_a_drafter_that_tells_nothing_new_is_asked_now_and_then() -> None:
     adviser.costs.asking.learn(0.0002)  # a fiftieth of a round
     asked = {seat.name: 0 for seat in seats}
     for _ in range(800):
-        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+        terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
         offers = []
         for seat, said in zip(seats, ([0.5], [0.5], [0.6])):
             if not seat.use.rests:
@@ -83,12 +83,12 @@ def test_asking_is_not_worth_its_time_where_nothing_is_said() -> None:
     adviser, _, [seat] = setting("a")
     adviser.costs.asking.learn(0.00005)
     for _ in range(2000):
-        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+        terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
         if not seat.use.rests:
             advice(adviser, terms, seat, [])
     assert seat.use.gain < 0.005 and seat.use.rests
     while seat.use.rests:  # then the text begins to repeat itself
-        terms = adviser.terms(1, 1, PLAIN, 1, PLAIN)
+        terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
     advice(adviser, terms, seat, [0.9] * 8)
-    adviser.terms(1, 1, PLAIN, 1, PLAIN)
+    adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
     assert not seat.use.rests

@@ -1,16 +1,18 @@
-"""Plain against speculative decoding of the same prompts, in turns and in one process."""
+"""Plain against speculative decoding of the same prompts, round by round in turns. Decoding is what comes after a
+prompt's first tokens."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sooner.bench.statistics import F64, geometric_interval, geometric_mean, interval, resampled_speedups, speedup
+from sooner.bench.turns import Asked, play_pair, warm_up
 from sooner.bench.workloads import Prompt
+from sooner.engine.engine import Engine
 from sooner.engine.stats import Stats
 from sooner.errors import InputError
 from sooner.llm import LLM
@@ -21,24 +23,13 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Answer:
-    """One answer with its wall-clock times. Decoding is what comes after the first event, that is after prefill."""
-
-    token_ids: list[int] = field(default_factory=list)
-    total_s: float = 0.0
-    decode_s: float = 0.0
-    decode_tokens: int = 0
-    stats: Stats = field(default_factory=Stats)
-
-
-@dataclass(slots=True)
 class Comparison:
     """All answers to one prompt, plain and speculative, one of each in a pair."""
 
     prompt: Prompt
     prompt_tokens: int
-    plain: list[Answer] = field(default_factory=list)
-    speculative: list[Answer] = field(default_factory=list)
+    plain: list[Asked] = field(default_factory=list)
+    speculative: list[Asked] = field(default_factory=list)
 
 
 def measure_speed(
@@ -47,44 +38,32 @@ def measure_speed(
     """The result of `sooner bench speed`, ready for JSON. `seed` is that of the bootstrap."""
     if pairs < 1:
         raise InputError(f"--pairs is {pairs}, must be at least 1")
-    jobs = [(prompt, prompt.token_ids(llm.tokenizer)) for prompt in prompts]
-    for speculative in (False, True):
-        answer(llm, jobs[0][1], SamplingParams(temperature=0.0, max_tokens=8), speculative)  # the first passes are slow
+    jobs, plain = [(prompt, prompt.token_ids(llm.tokenizer)) for prompt in prompts], llm.plain_engine()
+    warm_up(llm, plain, [jobs[0][1]])
     comparisons = []
     for number, (prompt, ids) in enumerate(jobs):
-        comparisons.append(compare(llm, prompt, ids, params, pairs, plain_first=number % 2 == 0))
+        comparisons.append(compare(llm, plain, prompt, ids, params, pairs, plain_first=number % 2 == 0))
         progress(f"{number + 1}/{len(jobs)} {_line(comparisons[-1])}")
     exact = llm.speculation.rule not in RATIO_RULES
     return report(comparisons, exact, seed) | {"divergences": divergences(llm, comparisons) if exact else []}
 
 
 def compare(
-    llm: LLM, prompt: Prompt, ids: list[int], params: SamplingParams, pairs: int, plain_first: bool
+    llm: LLM,
+    plain_engine: Engine,
+    prompt: Prompt,
+    ids: list[int],
+    params: SamplingParams,
+    pairs: int,
+    plain_first: bool,
 ) -> Comparison:
-    """`pairs` times both ways, the order turned round each time, so that neither profits from its place."""
+    """`pairs` times both ways in turns, with the first turn to each by turns."""
     comparison = Comparison(prompt, len(ids))
     for pair in range(pairs):
-        plain_leads = plain_first == (pair % 2 == 0)
-        for speculative in (not plain_leads, plain_leads):
-            done = answer(llm, ids, params, speculative)
-            (comparison.speculative if speculative else comparison.plain).append(done)
+        plain, drafted = play_pair(llm, plain_engine, [ids], params, plain_first=plain_first == (pair % 2 == 0))
+        comparison.plain += plain.done
+        comparison.speculative += drafted.done
     return comparison
-
-
-def answer(llm: LLM, ids: list[int], params: SamplingParams, speculative: bool) -> Answer:
-    result = Answer()
-    start = time.perf_counter()
-    marks: list[tuple[float, int]] = []
-    for event in llm.stream(ids, params, speculative=speculative):
-        marks.append((time.perf_counter(), len(event.completion.token_ids)))
-        result.token_ids, result.stats = event.completion.token_ids, event.completion.stats
-        if event.completion.error:
-            raise InputError(event.completion.error)
-    if result.stats.drafter_error:
-        raise InputError(result.stats.drafter_error)
-    (first_s, first_tokens), (last_s, tokens) = marks[0], marks[-1]
-    result.total_s, result.decode_s, result.decode_tokens = last_s - start, last_s - first_s, tokens - first_tokens
-    return result
 
 
 def report(comparisons: Sequence[Comparison], exact: bool, seed: int) -> dict[str, Any]:
@@ -141,9 +120,9 @@ def divergences(llm: LLM, comparisons: Sequence[Comparison]) -> list[str]:
 def sample(comparison: Comparison) -> dict[str, Any]:
     """The raw times of one prompt."""
 
-    def raw(run: Answer) -> dict[str, Any]:
-        kept = {k: v for k, v in asdict(run).items() if k not in ("stats", "token_ids")}
-        return kept | {"tokens": len(run.token_ids), "stats": run.stats.as_dict()}
+    def raw(run: Asked) -> dict[str, Any]:
+        times = {name: getattr(run, name) for name in ("total_s", "decode_s", "decode_tokens")}
+        return times | {"tokens": len(run.token_ids), "stats": run.stats.as_dict()}
 
     return {
         "id": comparison.prompt.id,

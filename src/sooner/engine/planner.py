@@ -22,7 +22,8 @@ from sooner.plan.policy import Choice, Grant, Option, Terms, fixed
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
-READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose, or not worth asking")
+READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose")
+RESTS = Grant("", 0, "plain: of late asking has not been worth its time")
 COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
 
 
@@ -141,29 +142,34 @@ class Planner:
         """The policy's grants, by turn."""
         if why := self.adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
-        terms = self._terms(turns, planned)
-        usual = not self.adviser.all_asked and all(self._guest(turns[i].sequence).asked for i in asking)
-        start = time.perf_counter()
-        offers = [self._offers(turns[i].sequence, planned.load.keys[i], terms) for i in asking]
-        if usual and (asks := sum(use.asks for use in self.adviser.uses.values())):
-            self.costs.asking.learn((time.perf_counter() - start) / asks)
+        start, guests = time.perf_counter(), [self._guest(turns[i].sequence) for i in asking]
+        pace, known = self._pace(turns, planned), all(guest.asked for guest in guests)
+        if known and self.adviser.resting:
+            return dict.fromkeys(asking, RESTS)
+        terms = self.adviser.terms(planned.load.rows, planned.load.logits, planned.plain_s, pace)
+        offers = [
+            self._offers(guest, turns[i].sequence, planned.load.keys[i], terms) for guest, i in zip(guests, asking)
+        ]
+        asks = sum(use.asks for use in self.adviser.uses.values())
         choice = self.adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
-        return {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
+        grants = {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
+        if known and asks and not self.adviser.all_asked:
+            self.costs.asking.learn((time.perf_counter() - start) / asks)
+        return grants
 
-    def _terms(self, turns: Seq[Turn], planned: Planned) -> Terms:
-        """The pace is that of decoding where no prompt is in its way."""
-        load, plain_s = planned.load, planned.plain_s
+    def _pace(self, turns: Seq[Turn], planned: Planned) -> float:
+        """That of decoding where no prompt is in its way."""
         if planned.free:
-            return self.adviser.terms(load.rows, load.logits, plain_s, len(turns), plain_s)
+            return self.adviser.begin(len(turns), planned.plain_s)
         decoding = [turn for turn in turns if not turn.prefills]
         alone = self._plain_seconds(decoding, Load.of(decoding, [0] * len(decoding)))
-        return self.adviser.terms(load.rows, load.logits, plain_s, len(decoding), alone)
+        return self.adviser.begin(len(decoding), alone)
 
-    def _offers(self, sequence: Sequence, keys: int, terms: Terms) -> list[Option]:
+    def _offers(self, guest: Guest, sequence: Sequence, keys: int, terms: Terms) -> list[Option]:
         """What each of the request's drafters could do for it."""
-        guest, remaining = self._guest(sequence), sequence.remaining
+        remaining = sequence.remaining
         limit = min(guest.longest, remaining - 1)
         offers: list[Option] = []
         for chair in guest.chairs:

@@ -59,15 +59,23 @@ class Adviser:
             self.worths[name, sampled] = Worth(sampled)
         return self.worths[name, sampled]
 
-    def terms(self, rows: int, logits: int, plain_s: float, sequences: int, decoding_s: float) -> Terms:
-        """Of a round of so many rows without drafts, and who is not asked in it. sequences: that decode in it;
-        decoding_s: what they alone take."""
-        prices = partial(self.costs.added_seconds, rows, logits)
+    @property
+    def resting(self) -> bool:
+        """Whether nobody need be asked in this round."""
+        return all(use.rests for use in self.uses.values())
+
+    def begin(self, sequences: int, decoding_s: float) -> float:
+        """Begins a round; returns its pace, and settles who is not asked in it. sequences: that decode in it;
+        decoding_s: what they alone take without drafts."""
         pace = self.pace.value * sequences / decoding_s
         self._rounds += 1
         for use in self.uses.values():
             use.rests = use.gain < pace * self.costs.asking.value and not self.all_asked
-        return Terms(prices, plain_s, pace, self.costs.row_key_seconds)
+        return pace
+
+    def terms(self, rows: int, logits: int, plain_s: float, pace: float) -> Terms:
+        """Of a round of so many rows without drafts."""
+        return Terms(partial(self.costs.added_seconds, rows, logits), plain_s, pace, self.costs.row_key_seconds)
 
     def option(
         self, terms: Terms, seat: Seat, estimate: Iterable[float] | None, limit: int, keys: int
@@ -86,20 +94,24 @@ class Adviser:
     def advise(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice:
         """What pays, or where nothing does, what may be probed."""
         choice = choose(offers, terms)
-        for options, count in zip(offers, choice.rows):
-            if count:
-                self._credit(options, terms)
+        self._credit(choice, offers, terms)
         for use in self.uses.values():
             use.settle()
         return choice if choice.drafts else self._probe(terms, offers) or choice
 
-    def _credit(self, options: Sequence[Option], terms: Terms) -> None:
-        """To each drafter what it adds to those before it, so that of two that know the same the later one may rest."""
-        best = 0.0
-        for option in options:
-            if (worth := option.worth(option.gains(terms), terms)) > best:
-                self.uses[option.drafter].credit += worth - best
-                best = worth
+    def _credit(self, choice: Choice, offers: Sequence[Sequence[Option]], terms: Terms) -> None:
+        """Divides the choice's gain: to each drafter by what it adds to those before it, so that of two that know the
+        same the later one may rest."""
+        added = dict[str, float]()
+        for options, count in zip(offers, choice.rows):
+            best = 0.0
+            for option in options if count else ():
+                if (worth := option.worth(option.gains(terms), terms)) > best:
+                    added[option.drafter] = added.get(option.drafter, 0.0) + worth - best
+                    best = worth
+        whole = sum(added.values())
+        for name, worth in added.items():
+            self.uses[name].credit += choice.gain * worth / whole
 
     def _probe(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice | None:
         """One token of a drafter that does not seem to pay, where its budget covers what that is expected to lose."""

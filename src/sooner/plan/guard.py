@@ -14,8 +14,8 @@ PLAIN_EVERY = 96  # drafting rounds between two plain ones that keep the compari
 SHARE = 0.005  # of the decoding time may go into probes, of all drafters together
 START_S, MOST_S = 0.01, 1.0  # that much before any decoding; and no more, however long nothing was probed
 
-ASKED = 0.1  # tokens that an answer is hoped to bring before any is known
-ASKS = 400.0  # answers that are remembered
+ASKED = 0.03  # tokens that an answer is hoped to bring before any is known
+ASKS = 200.0  # answers that are remembered
 ASK_EVERY = 8  # rounds between two in which a drafter is asked whose answers are not worth their time
 
 PACE_MEMORY = 200.0  # rounds

@@ -160,7 +160,7 @@ class Replay:
         if not active or adviser.guard.verdict():
             return [Part()] * len(active), False, 0
         alone = self._seconds(active, [], [Part()] * len(active)) if fresh else plain_s
-        terms = adviser.terms(*_rows(active, fresh, 0), plain_s, len(active), alone)
+        terms = adviser.terms(*_rows(active, fresh, 0), plain_s, adviser.begin(len(active), alone))
         offers = [self._options(one, names, adviser, terms) for one in active]
         asks = sum(use.asks for use in adviser.uses.values())
         choice = adviser.advise(terms, offers)

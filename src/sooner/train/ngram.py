@@ -22,8 +22,8 @@ from sooner.draft.ngram_model import FILE, KIND, MIX, NgramModel, fingerprint
 from sooner.train.store import Answer, split
 from sooner.train.teach import Job, Teacher
 
-# By length of context: occurrences that halve the trust. They are where held-out answers are likeliest; with them what is
-# said of a token is what becomes of it, from 0.1 to 0.99. A context of three or four tokens has mostly been seen once.
+# By length of context: occurrences that halve the trust. With these held-out answers are likeliest, and what is said of
+# a token is what becomes of it, from 0.1 to 0.99. A context of three or four tokens has mostly been seen once.
 DOUBT = (0.0, 20.0, 6.0, 10.0, 15.0, 10.0, 6.0, 6.0, 6.0)
 SAME = 0.1  # contexts whose token is the shorter one's, and whose chance is this near, are left out
 STEPS = 3  # drafted tokens that are measured
