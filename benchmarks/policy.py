@@ -1,7 +1,10 @@
-"""What does `auto` lose with a useless drafter, and how far is it from the best fixed setting in hindsight?
+"""What does `auto` lose where drafts do not pay, and how far is it from the best fixed setting in hindsight?
 
+    python -m benchmarks.policy slower --save
     python -m benchmarks.policy useless --save
     python -m benchmarks.policy hindsight --save
+
+slower: times plain speed by category, load and temperature, `suffix` and `ngram:smollm2` against plain in turns.
 
 useless: random tokens, and the target itself as its draft; auto against plain in turns. hindsight: recorded answers,
 played again under the measured costs for every fixed length of every drafter, by category, load and temperature; the
@@ -16,11 +19,13 @@ import random
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from benchmarks import saving
 from sooner.bench.speed import measure_speed
 from sooner.bench.trace import record, replay_of
+from sooner.bench.turns import play_pair, warm_up
 from sooner.bench.verdict import judge
 from sooner.bench.workloads import Prompt, load_prompts, select
 from sooner.draft.protocol import Ask, Target
@@ -30,6 +35,9 @@ from sooner.types import Draft, DraftTokens, Ledger, SamplingParams
 USELESS = ("benchmarks.policy:Useless", "model:self/30")
 TEMPERATURES = (0.0, 0.8)
 LOADS = (1, 4, 16)
+DRAFT = "suffix,ngram:smollm2"
+NEVER = 0.98  # times plain speed, that no cell should fall below
+FILLED = 2  # how often the places in flight are filled
 SPOTS = 2  # cells that are measured for real
 
 
@@ -57,6 +65,37 @@ class Useless:
 
 def params_at(temperature: float, tokens: int) -> SamplingParams:
     return SamplingParams(temperature=temperature, seed=1, max_tokens=tokens)
+
+
+def slower(options: argparse.Namespace) -> dict[str, Any]:
+    """speedup: while every place decodes; end_to_end: of all the time, prompts and the emptying at the end included."""
+    llm = LLM(options.model, draft=DRAFT, weights=options.weights, max_sequences=max(LOADS), prefix_cache=False)
+    plain_engine, by = llm.plain_engine(), dict[str, list[list[int]]]()
+    for prompt in select(load_prompts(None), [], options.per_category):
+        by.setdefault(prompt.category, []).append(prompt.token_ids(llm.tokenizer))
+    warm_up(llm, plain_engine, next(iter(by.values())))
+    cells = []
+    for temperature, load, (category, ids) in product(TEMPERATURES, LOADS, by.items()):
+        many = (ids * -(-FILLED * load // len(ids)))[: max(FILLED * load, len(ids))]
+        params = params_at(temperature, options.tokens)
+        pairs = [play_pair(llm, plain_engine, many, params, load, n % 2 == 0) for n in range(options.pairs)]
+        plain, drafted = (
+            [sum(getattr(pair[i], what) for pair in pairs) for what in ("seconds", "full_s", "full_tokens")]
+            for i in (0, 1)
+        )
+        cells.append(
+            {
+                "category": category,
+                "concurrency": load,
+                "temperature": temperature,
+                "speedup": drafted[2] / drafted[1] / (plain[2] / plain[1]),
+                "end_to_end": plain[0] / drafted[0],
+                "full_s": plain[1],
+            }
+        )
+        note(f"{category}, {load} at temperature {temperature}: {cells[-1]['speedup']:.3f}")
+    cells.sort(key=lambda cell: float(cell["speedup"]))
+    return {"draft": DRAFT, "worst": cells[0], "below": sum(cell["speedup"] < NEVER for cell in cells), "cells": cells}
 
 
 def useless(options: argparse.Namespace) -> dict[str, Any]:
@@ -102,13 +141,16 @@ def measured_spot(
     return {"category": cell["category"], "temperature": cell["temperature"], "replayed": cell["of_best"], **found}
 
 
+WHAT = {"slower": slower, "useless": useless, "hindsight": hindsight}
+
+
 def note(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("useless", "hindsight"))
+    parser.add_argument("what", choices=tuple(WHAT))
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="auto")
     parser.add_argument("--per-category", type=int, default=3)
@@ -116,7 +158,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="write the result under results/")
     options = parser.parse_args()
-    found = useless(options) if options.what == "useless" else hindsight(options)
+    found = WHAT[options.what](options)
     print(json.dumps(found, indent=1))
     saving.save("plan", options, found)
 

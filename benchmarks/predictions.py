@@ -29,7 +29,7 @@ from sooner.llm import LLM
 from sooner.types import SamplingParams
 
 CLOSE = 0.1
-FILLED = 2  # how often the places in flight are filled
+FILLED = 4  # how often the places in flight are filled
 Cell = dict[str, Any]
 
 

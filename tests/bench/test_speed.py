@@ -1,28 +1,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from sooner.bench import speed
-from sooner.bench.speed import Answer, Comparison, divergences, measure_speed, report
+from sooner.bench.speed import Comparison, divergences, measure_speed, report
+from sooner.bench.turns import Asked
 from sooner.bench.workloads import Prompt, load_prompts, select
-from sooner.engine.stats import Stats
+from sooner.engine.engine import Progress
 from sooner.errors import InputError
 from sooner.llm import LLM
-from sooner.outputs import Event
 from sooner.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12)
 
 
-def answer_of(tokens: Sequence[int], decode_s: float, prefill_s: float = 1.0) -> Answer:
-    return Answer(list(tokens), prefill_s + decode_s, decode_s, len(tokens) - 1, Stats())
+def answer_of(tokens: Sequence[int], decode_s: float, prefill_s: float = 1.0) -> Asked:
+    return Asked(0, 0.0, prefill_s, 1, prefill_s + decode_s, list(tokens))
 
 
-def comparison_of(name: str, category: str, plain: Sequence[Answer], speculative: Sequence[Answer]) -> Comparison:
+def comparison_of(name: str, category: str, plain: Sequence[Asked], speculative: Sequence[Asked]) -> Comparison:
     prompt = Prompt(name, category, ({"role": "user", "content": "?"},))
     return Comparison(prompt, 5, list(plain), list(speculative))
 
@@ -87,30 +86,15 @@ def test_sampling_with_a_seed_is_compared_too(tiny: LLM) -> None:
     assert result["identical"] is True
 
 
-def test_pairs_take_turns_in_both_orders(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    order: list[bool] = []
-
-    def fake(llm: LLM, ids: list[int], params: SamplingParams, speculative: bool) -> Answer:
-        order.append(speculative)
-        return answer_of([1, 2], 1)
-
-    monkeypatch.setattr(speed, "answer", fake)
-    measure_speed(tiny, select(load_prompts(None), ["chat"], 2), GREEDY, 2, 0, lambda _: None)
-    assert order[2:] == [False, True, True, False, True, False, False, True]
-
-
 def test_a_lost_token_is_found(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = tiny.stream
+    real = tiny.engine.step
 
-    def lying(ids: Any, params: Any = None, *, speculative: bool = True) -> Iterator[Event]:
-        for event in real(ids, params, speculative=speculative):
-            if speculative and event.finish_reason:
-                event.completion.token_ids[-1] ^= 1
-            yield event
+    def lying() -> list[Progress]:
+        return [replace(news, pieces=news.pieces[:-1]) if news.finish_reason else news for news in real()]
 
-    monkeypatch.setattr(tiny, "stream", lying)
+    monkeypatch.setattr(tiny.engine, "step", lying)
     result = measure_speed(tiny, select(load_prompts(None), ["chat"], 1), GREEDY, 1, 0, lambda _: None)
-    assert result["identical"] is False and result["divergences"][0].startswith("prompt chat-1: output token 11 ")
+    assert result["identical"] is False and result["divergences"][0].startswith("prompt chat-1: output token ")
 
 
 def test_no_pairs_are_refused(tiny: LLM) -> None:

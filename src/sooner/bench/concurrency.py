@@ -45,12 +45,14 @@ def measure_level(
 
 
 def report(side: Side) -> dict[str, Any]:
-    """seconds: from the first request to the last answer, on its own clock."""
+    """seconds: from the first request to the last answer, on its own clock. full_tok_s: while every client's answer was
+    under way."""
     latency, stats = [one.total_s for one in side.done], Stats()
     for one in side.done:
         stats.merge(one.stats)
     return {
         "tok_s": sum(len(one.token_ids) for one in side.done) / side.seconds,
+        "full_tok_s": side.full_tokens / side.full_s if side.full_s else None,
         "latency_median_s": float(np.median(latency)),
         "latency_p95_s": float(np.quantile(latency, 0.95)),
         "first_token_median_s": float(np.median([one.first_s for one in side.done])),

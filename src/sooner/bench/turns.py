@@ -45,13 +45,16 @@ class Asked:
 class Side:
     """`level` clients in a closed loop at one engine: each sends the next prompt as soon as it has its answer.
 
-    seconds: of its own turns. done: the answers, in the order in which they were complete.
+    seconds: of its own turns. done: the answers, in the order in which they were complete. full_s, full_tokens: of the
+    rounds in which every client's answer was under way: no prompt was read, and no place was empty as at the end, where
+    equal answers end together and drafted ones do not.
     """
 
     def __init__(
         self, llm: LLM, engine: Engine, prompts: Sequence[list[int]], params: SamplingParams, level: int = 1
     ) -> None:
         self.seconds, self.done = 0.0, list[Asked]()
+        self.full_s, self.full_tokens = 0.0, 0
         self._llm, self._engine, self._params, self._level = llm, engine, params, level
         self._prompts, self._waiting = prompts, deque(range(len(prompts)))
         self._flying: dict[str, Asked] = {}
@@ -69,11 +72,15 @@ class Side:
             [request] = self._llm.requests(self._prompts[number], self._params, drafts)
             self._engine.add(request)
             self._flying[request.id] = Asked(number, self.seconds + time.perf_counter() - began)
-        for news in self._engine.step():
-            self._hear(news, self.seconds + time.perf_counter() - began)
-        self.seconds += time.perf_counter() - began
+        full = len(self._flying) == self._level and all(one.token_ids for one in self._flying.values())
+        tokens = sum(self._hear(news, self.seconds + time.perf_counter() - began) for news in self._engine.step())
+        took = time.perf_counter() - began
+        self.seconds += took
+        if full:
+            self.full_s, self.full_tokens = self.full_s + took, self.full_tokens + tokens
 
-    def _hear(self, news: Progress, now: float) -> None:
+    def _hear(self, news: Progress, now: float) -> int:
+        """What a round brought one client; its new tokens."""
         one = self._flying[news.request_id]
         if news.error or news.stats.drafter_error:
             raise InputError(news.error or news.stats.drafter_error)
@@ -83,6 +90,7 @@ class Side:
         if news.finish_reason:
             one.total_s, one.stats = now - one.sent, news.stats
             self.done.append(self._flying.pop(news.request_id))
+        return len(news.pieces)
 
 
 def race(first: Side, second: Side) -> None:

@@ -93,7 +93,7 @@ def speed(
     no_save: NoSave = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Answer prompts plainly and speculatively, in turns, and compare speed and tokens."""
+    """Answer prompts plainly and speculatively, round by round in turns, and compare speed and tokens."""
     if not draft:
         raise InputError("bench speed compares with plain decoding and needs a draft; add --draft suffix")
     from sooner.bench import tables
@@ -116,7 +116,7 @@ def speed(
         threads=threads,
         max_context=max_context,
         max_sequences=max(levels, default=1),
-        prefix_cache=not levels,  # whoever came second would find the prompts read
+        prefix_cache=False,  # a prompt that is answered again would not be read again
     )
     settings = {
         "model": model,

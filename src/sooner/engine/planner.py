@@ -64,6 +64,11 @@ class Guest:
     chairs: list[Chair]
     asked: bool = False
 
+    @property
+    def rests(self) -> bool:
+        """Whether none of its drafters need be asked in this round."""
+        return self.asked and all(chair.seat.use.rests for chair in self.chairs)
+
 
 class Planner:
     """One engine's policy at work.
@@ -143,10 +148,11 @@ class Planner:
         if why := self.adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
         start, guests = time.perf_counter(), [self._guest(turns[i].sequence) for i in asking]
-        pace, known = self._pace(turns, planned), all(guest.asked for guest in guests)
-        if known and self.adviser.resting:
+        pace = self._pace(turns, planned)
+        if all(guest.rests for guest in guests):
             return dict.fromkeys(asking, RESTS)
         terms = self.adviser.terms(planned.load.rows, planned.load.logits, planned.plain_s, pace)
+        known = all(guest.asked for guest in guests)
         offers = [
             self._offers(guest, turns[i].sequence, planned.load.keys[i], terms) for guest, i in zip(guests, asking)
         ]

@@ -59,11 +59,6 @@ class Adviser:
             self.worths[name, sampled] = Worth(sampled)
         return self.worths[name, sampled]
 
-    @property
-    def resting(self) -> bool:
-        """Whether nobody need be asked in this round."""
-        return all(use.rests for use in self.uses.values())
-
     def begin(self, sequences: int, decoding_s: float) -> float:
         """Begins a round; returns its pace, and settles who is not asked in it. sequences: that decode in it;
         decoding_s: what they alone take without drafts."""

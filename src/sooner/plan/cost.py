@@ -174,7 +174,7 @@ class LiveCosts:
 
     def learn_pass(self, predicted: float, seconds: float, rows: int) -> None:
         """One pass, and what `pass_seconds` said before. Without a good table the first rounds count for more."""
-        if not 0 < rows < LONGEST:
+        if not 0 < rows < LONGEST or seconds <= 0.0:  # a coarse clock may not have moved
             return
         i, weight = self._place[rows]
         news = max(-CLIP, min(CLIP, log(seconds / predicted)))
