@@ -14,7 +14,10 @@ PLAIN_EVERY = 96  # drafting rounds between two plain ones that keep the compari
 SHARE = 0.005  # of the decoding time may go into probes, of all drafters together
 START_S, MOST_S = 0.01, 1.0  # that much before any decoding; and no more, however long nothing was probed
 
-ASKED = 0.03  # tokens that an answer is hoped to bring before any is known
+ASKED, ASKED_PRIOR = (
+    0.1,
+    20.0,
+)  # tokens that an answer is hoped to bring before any is known; answers that this counts for
 ASKS = 200.0  # answers that are remembered
 ASK_EVERY = 8  # rounds between two in which a drafter is asked whose answers are not worth their time
 
@@ -83,18 +86,20 @@ class Budget:
 class Use:
     """Whether asking a drafter is worth the time that it takes, whatever it answers.
 
-    gain: tokens that an answer brings beyond what drafters before it bring anyway. asks, credit: of this round.
+    gain: tokens that an answer brings beyond what drafters before it bring anyway. known: answers behind it, and its
+    prior. asks, credit: of this round.
     """
 
     gain: float = ASKED
+    known: float = ASKED_PRIOR
     asks: int = 0
     credit: float = 0.0
     rests: bool = False
 
     def settle(self) -> None:
         if self.asks:
-            news = min(self.asks / ASKS, 1.0)
-            self.gain += news * (self.credit / self.asks - self.gain)
+            self.known = max(min(self.known + self.asks, ASKS), self.asks)
+            self.gain += self.asks / self.known * (self.credit / self.asks - self.gain)
             self.asks, self.credit = 0, 0.0
 
 
