@@ -87,6 +87,28 @@ def test_a_useless_drafter_is_given_up_and_only_probed() -> None:
 
 
 @pytest.mark.usefixtures("_frozen")
+def test_where_asking_is_not_worth_its_time_most_rounds_ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def silent(_: SuffixDrafter, ask: Ask) -> Iterator[float]:
+        asked.append(ask.key)
+        return iter(())
+
+    monkeypatch.setattr(SuffixDrafter, "estimate", silent)
+    machine, records = engine({"suffix": SuffixDrafter()}, costs=CHEAP)
+    planner = machine.parts.planner
+    monkeypatch.setattr(planner.costs.asking, "value", 1.0)
+    many = [replace(auto([3, 1, 4, n], "suffix"), id=str(n)) for n in (5, 6)]
+    for answer, one in zip(run(machine, many), many):
+        assert answer.tokens == plain(one).tokens
+    lone = sum("asking" in record.reason for record in records if record.request_id == "5")
+    assert len(asked) < 25 and lone > 45  # of 2 x 60 rounds; every eighth asks, and the first of each
+    count = len(asked)
+    run(machine, [replace(auto([2, 7], "suffix"), id="7")])  # a newcomer is asked in its first round
+    assert count < len(asked) < count + 12
+
+
+@pytest.mark.usefixtures("_frozen")
 def test_the_useful_one_of_two_drafters_is_found() -> None:
     one = auto([3, 1, 4, 1, 5], "random", "oracle", params=replace(GREEDY, max_tokens=200))
     machine, records = engine({"random": RandomDrafter(VOCABULARY), "oracle": oracle(one)}, costs=CHEAP)

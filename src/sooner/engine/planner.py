@@ -92,10 +92,15 @@ class Planner:
         self._guests: dict[int, Guest] = {}
         self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
         self._on_stale = on_stale
+        self._doze, self._dozing = 0, False  # rounds to come in which nobody need be asked; whether this is one
+        self._resting: set[int] = set()  # the sequences of which that is true
 
     def grant(self, turns: Seq[Turn]) -> list[Grant]:
         """A grant for every turn; requests with a fixed length get what they say."""
         start, asked = time.perf_counter(), self.asking_s
+        if self._dozes(turns):
+            self.seconds += time.perf_counter() - start
+            return [RESTS] * len(turns)
         given = [_given(turn) for turn in turns]
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
         asking = [i for i, grant in enumerate(given) if grant is None]
@@ -121,6 +126,8 @@ class Planner:
         self, turns: Seq[Turn], drafts: Seq[Draft], accepted: Seq[int], committed: Seq[int], marks: Seq[float]
     ) -> None:
         """The round as it was played. marks: its begin, and the ends of drafting, the pass, choosing, committing."""
+        if self._dozing:
+            return
         start = time.perf_counter()
         planned, (began, drafted, passed, chosen, ended) = self._planned, marks
         self._rounds += 1
@@ -139,6 +146,13 @@ class Planner:
             self.adviser.learn(tokens, ratio, planned.plain_s, any(map(len, drafts)), planned.probing)
         self.seconds += time.perf_counter() - start
 
+    def _dozes(self, turns: Seq[Turn]) -> bool:
+        """Whether this round is one of those that were settled before: nobody is asked, and nothing learned."""
+        known = self._doze > 0 and not any(turn.prefills or turn.sequence.key not in self._resting for turn in turns)
+        self._doze = self._doze - 1 if known else 0
+        self._dozing = known
+        return known
+
     def forget(self, key: int) -> None:
         """The sequence has ended."""
         self._guests.pop(key, None)
@@ -150,6 +164,8 @@ class Planner:
         start, guests = time.perf_counter(), [self._guest(turns[i].sequence) for i in asking]
         pace = self._pace(turns, planned)
         if all(guest.rests for guest in guests):
+            if len(asking) == len(turns):
+                self._doze, self._resting = self.adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
         terms = self.adviser.terms(planned.load.rows, planned.load.logits, planned.plain_s, pace)
         known = all(guest.asked for guest in guests)

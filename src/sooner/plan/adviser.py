@@ -68,6 +68,12 @@ class Adviser:
             use.rests = use.gain < pace * self.costs.asking.value and not self.all_asked
         return pace
 
+    def skip(self) -> int:
+        """Where everybody rests: counts the rounds until all are asked again as begun; returns how many they are."""
+        left = ASK_EVERY - 1 - self._rounds % ASK_EVERY
+        self._rounds += left
+        return left
+
     def terms(self, rows: int, logits: int, plain_s: float, pace: float) -> Terms:
         """Of a round of so many rows without drafts."""
         return Terms(partial(self.costs.added_seconds, rows, logits), plain_s, pace, self.costs.row_key_seconds)
