@@ -103,6 +103,9 @@ def test_where_asking_is_not_worth_its_time_most_rounds_ask_nobody(monkeypatch: 
         assert answer.tokens == plain(one).tokens
     lone = sum("asking" in record.reason for record in records if record.request_id == "5")
     assert len(asked) < 25 and lone > 45  # of 2 x 60 rounds; every eighth asks, and the first of each
+    before = len(records)
+    run(machine, [replace(auto([2, 9]), id="8")])
+    assert {record.reason for record in records[before:]} - {"prefill"} == {"no drafter was asked for"}
     count = len(asked)
     run(machine, [replace(auto([2, 7], "suffix"), id="7")])  # a newcomer is asked in its first round
     assert count < len(asked) < count + 12

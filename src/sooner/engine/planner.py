@@ -283,7 +283,7 @@ def _given(turn: Turn) -> Grant | None:
     if not sequence.drafting:
         return Grant("", 0, sequence.stats.drafter_error)
     speculation = sequence.request.speculation
-    if speculation.adaptive and sequence.remaining > 1:
+    if speculation.drafters and speculation.adaptive and sequence.remaining > 1:
         return None
     return fixed(speculation, sequence.remaining)
 
