@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks import saving
 from sooner.bench.speed import measure_speed
 from sooner.bench.trace import record, replay_of
-from sooner.bench.turns import play_pair, warm_up
+from sooner.bench.turns import Side, filling, play_pair, warm_up
 from sooner.bench.verdict import judge
 from sooner.bench.workloads import Prompt, load_prompts, select
 from sooner.draft.protocol import Ask, Target
@@ -76,26 +76,26 @@ def slower(options: argparse.Namespace) -> dict[str, Any]:
     warm_up(llm, plain_engine, next(iter(by.values())))
     cells = []
     for temperature, load, (category, ids) in product(TEMPERATURES, LOADS, by.items()):
-        many = (ids * -(-FILLED * load // len(ids)))[: max(FILLED * load, len(ids))]
-        params = params_at(temperature, options.tokens)
+        many, params = filling(ids, load, FILLED), params_at(temperature, options.tokens)
         pairs = [play_pair(llm, plain_engine, many, params, load, n % 2 == 0) for n in range(options.pairs)]
-        plain, drafted = (
-            [sum(getattr(pair[i], what) for pair in pairs) for what in ("seconds", "full_s", "full_tokens")]
-            for i in (0, 1)
-        )
+        plain, drafted = zip(*pairs)
         cells.append(
             {
                 "category": category,
                 "concurrency": load,
                 "temperature": temperature,
-                "speedup": drafted[2] / drafted[1] / (plain[2] / plain[1]),
-                "end_to_end": plain[0] / drafted[0],
-                "full_s": plain[1],
+                "speedup": full_rate(drafted) / full_rate(plain),
+                "end_to_end": sum(side.seconds for side in plain) / sum(side.seconds for side in drafted),
+                "full_s": sum(side.full_s for side in plain),
             }
         )
         note(f"{category}, {load} at temperature {temperature}: {cells[-1]['speedup']:.3f}")
     cells.sort(key=lambda cell: float(cell["speedup"]))
     return {"draft": DRAFT, "worst": cells[0], "below": sum(cell["speedup"] < NEVER for cell in cells), "cells": cells}
+
+
+def full_rate(sides: Sequence[Side]) -> float:
+    return sum(side.full_tokens for side in sides) / sum(side.full_s for side in sides)
 
 
 def useless(options: argparse.Namespace) -> dict[str, Any]:

@@ -20,9 +20,10 @@ from typing import Any
 
 from benchmarks import saving
 from sooner.bench import results
-from sooner.bench.concurrency import measure_concurrency
+from sooner.bench.concurrency import measure_level
 from sooner.bench.speed import measure_speed
 from sooner.bench.trace import record, replay_of
+from sooner.bench.turns import filling
 from sooner.bench.verdict import ALL, judge
 from sooner.bench.workloads import Prompt, load_prompts, select
 from sooner.llm import LLM
@@ -56,15 +57,15 @@ def measure(
     llm: LLM, prompts: Sequence[Prompt], params: SamplingParams, loads: Sequence[int], pairs: int
 ) -> dict[tuple[str, int], float]:
     """The speedup by category and load, as `bench speed` has it: in decoding for one, of all the time for several."""
-    found = {}
+    found, plain = {}, llm.plain_engine()
     for category in dict.fromkeys(prompt.category for prompt in prompts):
         mine = [prompt for prompt in prompts if prompt.category == category]
         for load in loads:
             if load == 1:
                 speed = measure_speed(llm, mine, params, pairs, 0, note)["categories"][category]["speedup"]
             else:
-                many = (mine * -(-FILLED * load // len(mine)))[: max(FILLED * load, len(mine))]
-                [level] = measure_concurrency(llm, many, params, [load], note)["levels"]
+                many = [prompt.token_ids(llm.tokenizer) for prompt in filling(mine, load, FILLED)]
+                level = measure_level(llm, plain, many, params, load, note)
                 speed = level["speculative"]["tok_s"] / level["plain"]["tok_s"]
             found[category, load] = speed
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -119,19 +119,19 @@ class LLM:
             costs: CostTable | None = with_drafters(planned.table, self.decoder, drafters)
         else:
             costs = costs_for(self.decoder, drafters) if self.speculation.adaptive else None
-        self._engine_settings: dict[str, Any] = {
-            "cache_tokens": cache_tokens,
-            "max_sequences": max_sequences,
-            "prefix_cache": prefix_cache,
-            "detokenizer": lambda: TextStream(self.tokenizer),
-        }
-        self.engine = Engine(
+        self._new_engine = partial(
+            Engine,
             self.decoder,
+            cache_tokens=cache_tokens,
+            max_sequences=max_sequences,
+            prefix_cache=prefix_cache,
+            detokenizer=lambda: TextStream(self.tokenizer),
+        )
+        self.engine = self._new_engine(
             {name: load_lookup(name) for name in ALWAYS_LOADED} | drafters,
             trace=trace,
             costs=costs,
             on_stale=lambda: drop_costs(self.decoder),
-            **self._engine_settings,
         )
         self.engine.parts.planner.adviser.worths |= planned.worths if planned else {}
         self._ids = count()
@@ -139,7 +139,7 @@ class LLM:
     def plain_engine(self) -> Engine:
         """Another engine over the same target, with a cache of its own and no drafters: what this one is compared
         with. It takes requests that were made with speculative=False."""
-        return Engine(self.decoder, **self._engine_settings)
+        return self._new_engine()
 
     def generate(
         self,

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from sooner.bench import speed
 from sooner.bench.speed import Comparison, divergences, measure_speed, report
-from sooner.bench.turns import Asked
+from sooner.bench.turns import Asked, Side, play_pair
 from sooner.bench.workloads import Prompt, load_prompts, select
-from sooner.engine.engine import Progress
+from sooner.engine.engine import Engine, Progress
 from sooner.errors import InputError
 from sooner.llm import LLM
 from sooner.types import SamplingParams
@@ -86,15 +87,33 @@ def test_sampling_with_a_seed_is_compared_too(tiny: LLM) -> None:
     assert result["identical"] is True
 
 
+def test_the_first_turn_goes_to_each_by_turns(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[bool] = []
+
+    def noted(
+        llm: LLM, plain_engine: Engine, prompts: list[list[int]], params: SamplingParams, *, plain_first: bool
+    ) -> tuple[Side, Side]:
+        order.append(plain_first)
+        return play_pair(llm, plain_engine, prompts, params, plain_first=plain_first)
+
+    monkeypatch.setattr(speed, "play_pair", noted)
+    measure_speed(tiny, select(load_prompts(None), ["chat"], 2), GREEDY, 2, 0, lambda _: None)
+    assert order == [True, False, False, True]
+
+
 def test_a_lost_token_is_found(tiny: LLM, monkeypatch: pytest.MonkeyPatch) -> None:
     real = tiny.engine.step
 
+    def changed(news: Progress) -> Progress:
+        last = replace(news.pieces[-1], token=news.pieces[-1].token ^ 1)
+        return replace(news, pieces=(*news.pieces[:-1], last))
+
     def lying() -> list[Progress]:
-        return [replace(news, pieces=news.pieces[:-1]) if news.finish_reason else news for news in real()]
+        return [changed(news) if news.finish_reason else news for news in real()]
 
     monkeypatch.setattr(tiny.engine, "step", lying)
     result = measure_speed(tiny, select(load_prompts(None), ["chat"], 1), GREEDY, 1, 0, lambda _: None)
-    assert result["identical"] is False and result["divergences"][0].startswith("prompt chat-1: output token ")
+    assert result["identical"] is False and result["divergences"][0].startswith("prompt chat-1: output token 11 ")
 
 
 def test_no_pairs_are_refused(tiny: LLM) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.bench.turns import Side, play_pair, race
+from sooner.bench.turns import Side, filling, play_pair, race
 from sooner.errors import InputError
 from sooner.llm import LLM
 from sooner.types import SamplingParams
@@ -71,6 +71,11 @@ def test_a_side_stands_still_while_the_other_plays(tiny: LLM, monkeypatch: pytes
         side.step()
     [one] = side.done
     assert one.first_s == pytest.approx(2.0) and one.total_s == pytest.approx(16.0) and one.decode_tokens == 7
+
+
+def test_prompts_come_over_again_until_the_places_are_full() -> None:
+    assert filling("abc", places=4, times=2) == [*"abcabcab"]
+    assert filling("abc", places=1, times=2) == [*"abc"], "none is left out"
 
 
 def test_an_answer_that_failed_is_no_measurement(tiny: LLM) -> None:

@@ -10,12 +10,15 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sooner.engine.engine import Engine, Progress
 from sooner.engine.stats import Stats
 from sooner.errors import InputError
 from sooner.llm import LLM
 from sooner.types import SamplingParams
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -114,6 +117,12 @@ def play_pair(
     for side in (plain, drafted):
         side.done.sort(key=lambda one: one.prompt)
     return plain, drafted
+
+
+def filling(prompts: Sequence[T], places: int, times: int) -> list[T]:
+    """All prompts, and over again until they fill the places so many times."""
+    count = max(times * places, len(prompts))
+    return [prompts[i % len(prompts)] for i in range(count)]
 
 
 def warm_up(llm: LLM, plain_engine: Engine, ids: Sequence[list[int]]) -> None:

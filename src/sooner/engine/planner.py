@@ -90,17 +90,18 @@ class Planner:
         }
         self._behind = {name for name, drafter in drafters.items() if falls_behind(drafter)}
         self._guests: dict[int, Guest] = {}
-        self._planned = Planned(Load(0, 0, 0, ()), 0.0, free=False)
+        self._planned: Planned | None = None  # the round at hand, unless it was settled before
         self._on_stale = on_stale
-        self._doze, self._dozing = 0, False  # rounds to come in which nobody need be asked; whether this is one
-        self._resting: set[int] = set()  # the sequences of which that is true
+        self._doze, self._resting = 0, set[int]()  # rounds to come in which none of these sequences asks anybody
 
     def grant(self, turns: Seq[Turn]) -> list[Grant]:
         """A grant for every turn; requests with a fixed length get what they say."""
         start, asked = time.perf_counter(), self.asking_s
-        if self._dozes(turns):
-            self.seconds += time.perf_counter() - start
-            return [RESTS] * len(turns)
+        grants = [RESTS] * len(turns) if self._dozes(turns) else self._weigh(turns)
+        self.seconds += time.perf_counter() - start - (self.asking_s - asked)
+        return grants
+
+    def _weigh(self, turns: Seq[Turn]) -> list[Grant]:
         given = [_given(turn) for turn in turns]
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
         asking = [i for i, grant in enumerate(given) if grant is None]
@@ -108,7 +109,6 @@ class Planner:
         planned = self._planned = Planned(load, self._plain_seconds(turns, load), free)
         chosen = self._ask(turns, asking, planned) if asking else {}
         planned.grants = [grant or chosen[i] for i, grant in enumerate(given)]
-        self.seconds += time.perf_counter() - start - (self.asking_s - asked)
         return planned.grants
 
     def unread(self, name: str, sequences: Iterable[Sequence]) -> int:
@@ -126,7 +126,7 @@ class Planner:
         self, turns: Seq[Turn], drafts: Seq[Draft], accepted: Seq[int], committed: Seq[int], marks: Seq[float]
     ) -> None:
         """The round as it was played. marks: its begin, and the ends of drafting, the pass, choosing, committing."""
-        if self._dozing:
+        if not self._planned:
             return
         start = time.perf_counter()
         planned, (began, drafted, passed, chosen, ended) = self._planned, marks
@@ -149,8 +149,7 @@ class Planner:
     def _dozes(self, turns: Seq[Turn]) -> bool:
         """Whether this round is one of those that were settled before: nobody is asked, and nothing learned."""
         known = self._doze > 0 and not any(turn.prefills or turn.sequence.key not in self._resting for turn in turns)
-        self._doze = self._doze - 1 if known else 0
-        self._dozing = known
+        self._doze, self._planned = self._doze - 1 if known else 0, None
         return known
 
     def forget(self, key: int) -> None:
