@@ -8,8 +8,9 @@ namespace {
 // operation or none; more, with panels that were widened once.
 constexpr int CHEAP = 8;
 
-// `unit` inputs come out of one unpack. advance() is the distance between groups: fixed but for WalkValues. `tile` is
-// how many accumulators leave room for the scales of their blocks. `direct`: groups of rows without panels.
+// `unit` inputs come out of the same bytes: unpack() gives the one of them that it is asked for. advance() is the distance
+// between groups: fixed but for WalkValues. `tile` is how many accumulators leave room for the scales of their blocks.
+// `direct`: groups of rows without panels.
 template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
 struct Layout {
   static constexpr bool fetch = true;  // worth prefetching: it continues in memory
@@ -29,9 +30,7 @@ struct WalkF32 : Layout<1, 1, 64> {
   static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
-  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) {
-    w[0] = load_f32(p);
-  }
+  static INLINE v16 unpack(const Scale&, const uint8_t* p, int, int) { return load_f32(p); }
 };
 
 // The keys of a cache page.
@@ -51,9 +50,9 @@ struct WalkBF16 : Layout<2, 1, 64> {
   static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
-  static INLINE void unpack(const Scale&, const uint8_t* p, int i, v16* w) {
+  static INLINE v16 unpack(const Scale&, const uint8_t* p, int i, int) {
     if (i) asm volatile("" ::: "memory");  // read the words again rather than keep them in registers
-    w[0] = i ? load_low_bf16(p) : load_high_bf16(p);
+    return i ? load_low_bf16(p) : load_high_bf16(p);
   }
 };
 
@@ -61,7 +60,7 @@ struct WalkF16 : Layout<1, 1, 32> {
   static constexpr int direct = CHEAP;
   using Scale = NoScale;
   static INLINE Scale scale(const uint8_t*) { return {}; }
-  static INLINE void unpack(const Scale&, const uint8_t* p, int, v16* w) { w[0] = load_f16(p); }
+  static INLINE v16 unpack(const Scale&, const uint8_t* p, int, int) { return load_f16(p); }
 };
 
 // Quantised formats: an f16 scale times a quant of 4 or 8 bits is exact in float32, so that an fma with the minimum,
@@ -71,35 +70,30 @@ struct WalkF16 : Layout<1, 1, 32> {
 struct WalkQ8 : Layout<32, 1, 32 + 512, 2> {
   using Scale = v16;
   static INLINE Scale scale(const uint8_t* p) { return load_f16(p); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
-    w[0] = mul(s, load_i8(p + 32 + 16 * i));
-  }
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int) { return mul(s, load_i8(p + 32 + 16 * i)); }
 };
 
 // [16] f16 scales, [16][16] bytes: input 2 i in the low nibbles, 2 i + 1 in the high ones. Those are read as 16 times
-// what they are, which a sixteenth of the scale makes good: an operation less than a shift.
+// what they are, which a sixteenth of the scale makes good: a mask is cheaper than a shift.
 struct Nibbles {
   v16 scale, sixteenth, minimum;
   static INLINE Nibbles of(v16 scale, v16 minimum) { return {scale, mul(scale, all(0.0625f)), minimum}; }
-  INLINE void unpack(const uint8_t* p, v16* w) const {
-    v16 low, high16;
-    load_u4(p, low, high16);
-    w[0] = fma(scale, low, minimum);
-    w[1] = fma(sixteenth, high16, minimum);
+  INLINE v16 unpack(const uint8_t* p, int high) const {
+    return high ? fma(sixteenth, load_masked(p, 240), minimum) : fma(scale, load_masked(p, 15), minimum);
   }
 };
 
 struct WalkQ40 : Layout<32, 2, 32 + 256, 3> {
   using Scale = Nibbles;
   static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f16(p), mul(load_f16(p), all(-8.0f))); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 32 + 8 * i, w); }
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int high) { return s.unpack(p + 32 + 8 * i, high); }
 };
 
 // [16] f16 scales, [16] f16 minima, nibbles as above.
 struct WalkQ41 : Layout<32, 2, 64 + 256, 3> {
   using Scale = Nibbles;
   static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f16(p), load_f16(p + 32)); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 64 + 8 * i, w); }
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int high) { return s.unpack(p + 64 + 8 * i, high); }
 };
 
 // [16] float32 scales, [16] minima, nibbles as above. A scale is a product of an f16 and 6 bits: with 5 bits of quant it
@@ -107,7 +101,7 @@ struct WalkQ41 : Layout<32, 2, 64 + 256, 3> {
 struct WalkG32Q4 : Layout<32, 2, 128 + 256, 3> {
   using Scale = Nibbles;
   static INLINE Scale scale(const uint8_t* p) { return Nibbles::of(load_f32(p), load_f32(p + 64)); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) { s.unpack(p + 128 + 8 * i, w); }
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int high) { return s.unpack(p + 128 + 8 * i, high); }
 };
 
 // [16] float32 scales, [16] minima, [32][16] int8.
@@ -116,8 +110,8 @@ struct WalkG32Q8 : Layout<32, 1, 128 + 512, 3> {
     v16 scale, minimum;
   };
   static INLINE Scale scale(const uint8_t* p) { return {load_f32(p), load_f32(p + 64)}; }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
-    w[0] = fma(s.scale, load_i8(p + 128 + 16 * i), s.minimum);
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int) {
+    return fma(s.scale, load_i8(p + 128 + 16 * i), s.minimum);
   }
 };
 
@@ -125,9 +119,7 @@ struct WalkG32Q8 : Layout<32, 1, 128 + 512, 3> {
 struct WalkG16Q8 : Layout<16, 1, 64 + 256, 2> {
   using Scale = v16;
   static INLINE Scale scale(const uint8_t* p) { return load_f32(p); }
-  static INLINE void unpack(const Scale& s, const uint8_t* p, int i, v16* w) {
-    w[0] = mul(s, load_i8(p + 64 + 16 * i));
-  }
+  static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int) { return mul(s, load_i8(p + 64 + 16 * i)); }
 };
 
 // Calls body(walk) with the walk of `format`.

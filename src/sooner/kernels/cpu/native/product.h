@@ -40,6 +40,7 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
                                     int pieces, Ahead* ahead) {
   constexpr int lines = int(Walk::bytes + 63) / 64;  // of the second cache or of memory, a group
   constexpr int jumps = Walk::streams(B);
+  constexpr bool full = Walk::unit > 1 && R * B + 1 >= TILE;  // compilers then spill accumulators, if they may
   constexpr bool runs = Walk::fetch && B > 1 && (R > 1 || B == 2);
   const uint8_t* jump[4];
 #pragma GCC unroll 16
@@ -63,13 +64,17 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
     const auto multiply = [&](int i, int j) __attribute__((always_inline)) {
 #pragma GCC unroll 16
       for (int b = 0; b < B; ++b) {
-        v16 weight[Walk::unit];
         if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
-        Walk::unpack(scale[b], p[b], j, weight);
 #pragma GCC unroll 16
-        for (int u = 0; u < Walk::unit; ++u)
+        for (int u = 0; u < Walk::unit; ++u) {
+          if (u && full) asm volatile("" ::: "memory");  // and the bytes that two inputs share
+          const v16 weight = Walk::unpack(scale[b], p[b], j, u);
 #pragma GCC unroll 16
-          for (int r = 0; r < R; ++r) acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight[u], acc[r][b]);
+          for (int r = 0; r < R; ++r) {
+            acc[r][b] = fma(all(x[r * ldx + i + j + u]), weight, acc[r][b]);
+            if (full) keep(acc[r][b]);
+          }
+        }
       }
     };
     int i = 0;
@@ -221,7 +226,8 @@ const uint8_t* widen(const uint8_t* block, int from, int to, float* panel) {
     const typename Walk::Scale scale = Walk::scale(p);
     for (int j = 0; j < Walk::group; j += Walk::unit) {
       v16 w[Walk::unit];
-      Walk::unpack(scale, p, j, w);
+#pragma GCC unroll 16
+      for (int u = 0; u < Walk::unit; ++u) w[u] = Walk::unpack(scale, p, j, u);
       for (int u = 0; u < Walk::unit && i + j + u < to; ++u, panel += 16) store(panel, w[u]);
     }
   }
@@ -283,11 +289,9 @@ void take_row(const Matrix& m, int64_t row, float* out) {
   for (int i = 0; i < m.k; i += Walk::group, p += Walk::bytes) {
     const typename Walk::Scale scale = Walk::scale(p);
     for (int j = 0; j < Walk::group; j += Walk::unit) {
-      v16 w[Walk::unit];
-      Walk::unpack(scale, p, j, w);
       for (int u = 0; u < Walk::unit && i + j + u < m.k; ++u) {
         float lanes[16];
-        store(lanes, w[u]);
+        store(lanes, Walk::unpack(scale, p, j, u));
         *out++ = lanes[row % 16];
       }
     }

@@ -23,6 +23,7 @@ INLINE void store(float* p, v16 a) {
 }
 INLINE v16 all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 INLINE v16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+INLINE void keep(v16& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
 INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
 INLINE v16 add(v16 a, v16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 INLINE v16 sub(v16 a, v16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
@@ -72,14 +73,10 @@ INLINE v16 load_i8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p))),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p + 8)))};
 }
-INLINE __m256 masked_float(__m256i a, int mask) {
-  return _mm256_cvtepi32_ps(_mm256_and_si256(a, _mm256_set1_epi32(mask)));
+INLINE __m256 masked_half(const uint8_t* p, int mask) {
+  return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_cvtepu8_epi32(load_8_bytes(p)), _mm256_set1_epi32(mask)));
 }
-INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
-  const __m256i a = _mm256_cvtepu8_epi32(load_8_bytes(p)), b = _mm256_cvtepu8_epi32(load_8_bytes(p + 8));
-  low = {masked_float(a, 15), masked_float(b, 15)};
-  high16 = {masked_float(a, 240), masked_float(b, 240)};
-}
+INLINE v16 load_masked(const uint8_t* p, int mask) { return {masked_half(p, mask), masked_half(p + 8, mask)}; }
 
 struct w16 {
   __m256i lo, hi;

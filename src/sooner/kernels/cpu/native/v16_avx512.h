@@ -20,6 +20,7 @@ INLINE v16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
 INLINE void store(float* p, v16 a) { _mm512_storeu_ps(p, a.v); }
 INLINE v16 all(float x) { return {_mm512_set1_ps(x)}; }
 INLINE v16 zero() { return {_mm512_setzero_ps()}; }
+INLINE void keep(v16&) {}
 INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 INLINE v16 add(v16 a, v16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 INLINE v16 sub(v16 a, v16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
@@ -52,10 +53,8 @@ INLINE v16 load_low_bf16(const uint8_t* p) {
 }
 INLINE v16 load_f16(const uint8_t* p) { return {_mm512_cvtph_ps(load_32_bytes(p))}; }
 INLINE v16 load_i8(const uint8_t* p) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))}; }
-INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
-  const __m512i bytes = _mm512_cvtepu8_epi32(load_16_bytes(p));
-  low = {_mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)))};
-  high16 = {_mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(240)))};
+INLINE v16 load_masked(const uint8_t* p, int mask) {
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(_mm512_cvtepu8_epi32(load_16_bytes(p)), _mm512_set1_epi32(mask)))};
 }
 
 struct w16 {

@@ -39,6 +39,7 @@ INLINE v16 add(v16 a, v16 b) { return a + b; }
 INLINE v16 sub(v16 a, v16 b) { return a - b; }
 INLINE v16 mul(v16 a, v16 b) { return a * b; }
 INLINE v16 div(v16 a, v16 b) { return a / b; }
+INLINE void keep(v16&) {}  // a is in registers here: a word to the compiler, which changes no number
 INLINE v16 max(v16 a, v16 b) { return a > b ? a : b; }  // b where they do not compare
 INLINE v16 min(v16 a, v16 b) { return a < b ? a : b; }
 // Lanes where x >= limit take a, the others b.
@@ -81,11 +82,9 @@ INLINE v16 load_f16(const uint8_t* p) {
   return bits<v16>(sign | (magnitude >= 0x0f800000 ? magnitude | 0x7f800000 : finite));
 }
 INLINE v16 load_i8(const uint8_t* p) { return __builtin_convertvector(load_lanes_of<int8_t>(p), v16); }
-// Low nibbles, and 16 times the high ones.
-INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
-  const auto bytes = load_lanes_of<uint8_t>(p);
-  low = __builtin_convertvector(bytes & 15, v16);
-  high16 = __builtin_convertvector(bytes & 240, v16);
+// Bytes, of each the bits in the mask.
+INLINE v16 load_masked(const uint8_t* p, int mask) {
+  return __builtin_convertvector(load_lanes_of<uint8_t>(p) & uint8_t(mask), v16);
 }
 
 // Sixteen 32-bit words.

@@ -30,6 +30,7 @@ INLINE v16 all(float x) {
   return r;
 }
 INLINE v16 zero() { return all(0.0f); }
+INLINE void keep(v16&) {}
 INLINE v16 fma(const v16& a, const v16& b, const v16& c) {
   v16 r;
   QUARTERS r.q[i] = vfmaq_f32(c.q[i], a.q[i], b.q[i]);
@@ -112,10 +113,8 @@ INLINE v16 widen_u8(uint8x16_t bytes) {
   return {{vcvtq_f32_u32(vmovl_u16(vget_low_u16(a))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(a))),
            vcvtq_f32_u32(vmovl_u16(vget_low_u16(b))), vcvtq_f32_u32(vmovl_u16(vget_high_u16(b)))}};
 }
-INLINE void load_u4(const uint8_t* p, v16& low, v16& high16) {
-  const uint8x16_t bytes = vld1q_u8(p);
-  low = widen_u8(vandq_u8(bytes, vdupq_n_u8(15)));
-  high16 = widen_u8(vandq_u8(bytes, vdupq_n_u8(240)));
+INLINE v16 load_masked(const uint8_t* p, int mask) {
+  return widen_u8(vandq_u8(vld1q_u8(p), vdupq_n_u8(uint8_t(mask))));
 }
 
 struct w16 {
