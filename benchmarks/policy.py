@@ -7,8 +7,9 @@
 slower: times plain speed by category, load and temperature, `suffix` and `ngram:smollm2` against plain in turns.
 
 useless: random tokens, and the target itself as its draft; auto against plain in turns. hindsight: recorded answers,
-played again under the measured costs for every fixed length of every drafter, by category, load and temperature; the
-cells furthest from their best fixed setting are then measured for real.
+played again under the measured costs for every fixed length of every drafter, by category, load and temperature, and
+with foresight, which drafts what will be accepted and no more; the cells furthest from their best fixed setting are then
+measured for real.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def hindsight(options: argparse.Namespace) -> dict[str, Any]:
         llm, params = LLM(options.model, draft=draft, weights=options.weights), params_at(temperature, options.tokens)
         recorded = record(llm, prompts, params, note)
         for cell in judge(replay_of(llm, params), recorded, draft.split(","), LOADS, seed=0)["cells"]:
-            kept = {name: cell[name] for name in ("category", "concurrency", "speedup", "best_fixed")}
+            kept = {name: cell[name] for name in ("category", "concurrency", "speedup", "best_fixed", "foresight")}
             ratio = cell["speedup"] / max(cell["best_fixed"]["speedup"], 1.0)
             cells.append(kept | {"temperature": temperature, "of_best": ratio})
     cells.sort(key=lambda cell: float(cell["of_best"]))

@@ -12,5 +12,6 @@ def test_a_verdict_for_each_load_with_an_interval_around_its_speedup() -> None:
     assert one["prompts"] == many["prompts"] == 4
     assert one["interval"][0] < one["speedup"] < one["interval"][1] and one["speedup"] > 1.3
     assert one["best_fixed"]["tokens"] == 2
+    assert one["foresight"] >= one["best_fixed"]["speedup"] and one["foresight"] > one["speedup"]
     assert many["speedup"] < one["speedup"] and many["break_even"][4] > one["break_even"][4]
     assert "use --draft-tokens auto" in result["verdict"][0] and "64 requests" in result["verdict"][1]

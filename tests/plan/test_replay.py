@@ -49,6 +49,12 @@ def test_the_policy_is_near_the_better_of_drafting_and_not() -> None:
     assert seconds(0, policy, answers=8) < 1.1 * seconds(0, PLAIN, answers=8)
 
 
+def test_foresight_drafts_what_is_right_and_no_more() -> None:
+    foresight = Setting(names=("oracle",), foresight=True)
+    assert seconds(3, foresight) == pytest.approx(seconds(3, Setting("oracle", 3)))
+    assert seconds(0, foresight) == pytest.approx(seconds(0, PLAIN))
+
+
 def test_a_drafter_that_is_behind_reads_before_it_drafts() -> None:
     costs = LiveCosts(
         CostTable((1, 64), (0.010, 0.010), head=0.0, drafters={"oracle": DrafterCost(0.0, catch_up=0.001)})

@@ -68,6 +68,7 @@ def cell(replay: Replay, recorded: Sequence[Recorded], names: Sequence[str], see
         for name in names
         for k in LENGTHS
     }
+    foreseen = replay.play(recorded, Setting(names=tuple(names), foresight=True))
     (best_name, best_k), best = max(fixed.items(), key=lambda item: item[1])
     table = pairs(plain, auto, load > 1)
     rounds, drafted, accepted = (sum(getattr(one, what) for one in auto) for what in ("rounds", "drafted", "accepted"))
@@ -82,6 +83,7 @@ def cell(replay: Replay, recorded: Sequence[Recorded], names: Sequence[str], see
         "acceptance_rate": accepted / drafted if drafted else None,
         "fixed": {f"{name} {k}": value for (name, k), value in fixed.items()},
         "best_fixed": {"drafter": best_name, "tokens": best_k, "speedup": best},
+        "foresight": speedup(pairs(plain, foreseen, load > 1)),
         "break_even": {k: break_even(costs, k, load, choosing, 0.0) for k in (1, 2, 4, 8)},
     }
 
@@ -121,7 +123,7 @@ def sentence(cells: Sequence[dict[str, Any]], load: int) -> str:
     return (
         f"At {flight} use --draft-tokens auto: expect {whole['speedup']:.2f}x{between}{prompts}; "
         f"the best fixed setting, {best['drafter']} with {best['tokens']}, "
-        f"gives {best['speedup']:.2f}x; {limit_of(whole)}."
+        f"gives {best['speedup']:.2f}x, foresight {whole['foresight']:.2f}x; {limit_of(whole)}."
     )
 
 

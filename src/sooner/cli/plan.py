@@ -146,13 +146,14 @@ def text(result: dict[str, Any]) -> str:
             f"{cell['interval'][0]:.2f} to {cell['interval'][1]:.2f}" if cell["interval"] else "",
             f"{cell['end_to_end']:.2f}x",
             f"{cell['best_fixed']['drafter']} {cell['best_fixed']['tokens']}: {cell['best_fixed']['speedup']:.2f}x",
+            f"{cell['foresight']:.2f}x",
             f"{cell['tokens_per_round']:.2f}",
             f"{cell['break_even'][4]:.2f}",
         ]
         for cell in result["cells"]
     ]
     titles = ["in flight", "category", "prompts", "plain tokens/s", "auto", "95% interval", "with prefill"]
-    titles += ["best fixed", "tokens a round", "break-even of 4"]
+    titles += ["best fixed", "foresight", "tokens a round", "break-even of 4"]
     parts = [markdown(titles, rows), theory_text(result["theory"]), memory_text(result), "\n".join(result["verdict"])]
     return "\n\n".join(part for part in parts if part)
 

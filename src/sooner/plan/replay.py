@@ -38,11 +38,13 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """drafter "" is plain; tokens None is the policy over `names`."""
+    """drafter "" is plain; tokens None is the policy over `names`. foresight: whoever of `names` has most right drafts just
+    that. It shows what is left for a better policy, and what only better drafts can bring."""
 
     drafter: str = ""
     tokens: int | None = 0
     names: tuple[str, ...] = ()
+    foresight: bool = False
 
 
 PLAIN = Setting()
@@ -119,7 +121,9 @@ class Replay:
 
     def _round(self, active: Sequence[Played], fresh: Sequence[Played], setting: Setting, adviser: Adviser) -> None:
         plain_s, probing, asks = self._seconds(active, fresh, [Part()] * len(active)), False, 0
-        if setting.tokens is None:
+        if setting.foresight:
+            parts = [self._foreseen(one, setting.names) for one in active]
+        elif setting.tokens is None:
             parts, probing, asks = self._advised(active, fresh, setting.names, adviser, plain_s)
         else:
             parts = [self._part(one, setting.drafter, min(setting.tokens, one.room)) for one in active]
@@ -149,6 +153,10 @@ class Replay:
         offer = one.offers[name]
         drafted = min(count, offer.proposed)
         return Part(name, count, drafted, min(count, offer.accepted), self._unread(one, name), option)
+
+    def _foreseen(self, one: Played, names: Sequence[str]) -> Part:
+        name = max(names, key=lambda name: one.offers[name].accepted)
+        return self._part(one, name, min(one.offers[name].accepted, one.room))
 
     def _unread(self, one: Played, name: str) -> int:
         return max(one.keys - 1 - one.read.get(name, 0), 0) if name in self.behind else 0
