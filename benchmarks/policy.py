@@ -6,10 +6,11 @@
 
 slower: times plain speed by category, load and temperature, `suffix` and `ngram:smollm2` against plain in turns.
 
-useless: random tokens, and the target itself as its draft; auto against plain in turns. hindsight: recorded answers,
-played again under the measured costs for every fixed length of every drafter, by category, load and temperature, and
-with foresight, which drafts what will be accepted and no more; the cells furthest from their best fixed setting are then
-measured for real.
+useless: random tokens, and the target itself as its draft; auto against plain in turns.
+
+hindsight: recorded answers, played again under the measured costs for every fixed length of every drafter, by category,
+load and temperature, and with foresight, which drafts what will be accepted and no more; the cells furthest from their
+best fixed setting are then measured for real.
 """
 
 from __future__ import annotations

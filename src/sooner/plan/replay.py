@@ -38,8 +38,11 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """drafter "" is plain; tokens None is the policy over `names`. foresight: whoever of `names` has most right drafts just
-    that. It shows what is left for a better policy, and what only better drafts can bring."""
+    """drafter "" is plain; tokens None is the policy over `names`.
+
+    foresight: whoever of `names` has most right drafts just that. It shows what is left for a better policy, and what
+    only better drafts can bring.
+    """
 
     drafter: str = ""
     tokens: int | None = 0
