@@ -67,7 +67,7 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
         if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
 #pragma GCC unroll 16
         for (int u = 0; u < Walk::unit; ++u) {
-          if (u && full) asm volatile("" ::: "memory");  // and the bytes that two inputs share
+          if (u && full) reload();  // the bytes that two inputs share
           const v16 weight = Walk::unpack(scale[b], p[b], j, u);
 #pragma GCC unroll 16
           for (int r = 0; r < R; ++r) {

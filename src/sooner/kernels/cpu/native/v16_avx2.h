@@ -24,6 +24,7 @@ INLINE void store(float* p, v16 a) {
 INLINE v16 all(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 INLINE v16 zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 INLINE void keep(v16& a) { asm volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+INLINE void reload() { asm volatile("" ::: "memory"); }
 INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)}; }
 INLINE v16 add(v16 a, v16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 INLINE v16 sub(v16 a, v16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }

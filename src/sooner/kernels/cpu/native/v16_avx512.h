@@ -21,6 +21,7 @@ INLINE void store(float* p, v16 a) { _mm512_storeu_ps(p, a.v); }
 INLINE v16 all(float x) { return {_mm512_set1_ps(x)}; }
 INLINE v16 zero() { return {_mm512_setzero_ps()}; }
 INLINE void keep(v16&) {}
+INLINE void reload() {}
 INLINE v16 fma(v16 a, v16 b, v16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 INLINE v16 add(v16 a, v16 b) { return {_mm512_add_ps(a.v, b.v)}; }
 INLINE v16 sub(v16 a, v16 b) { return {_mm512_sub_ps(a.v, b.v)}; }

@@ -39,7 +39,9 @@ INLINE v16 add(v16 a, v16 b) { return a + b; }
 INLINE v16 sub(v16 a, v16 b) { return a - b; }
 INLINE v16 mul(v16 a, v16 b) { return a * b; }
 INLINE v16 div(v16 a, v16 b) { return a / b; }
-INLINE void keep(v16&) {}  // a is in registers here: a word to the compiler, which changes no number
+// Words to the compiler where registers are few: a is in one here; nothing that was loaded is.
+INLINE void keep(v16&) {}
+INLINE void reload() {}
 INLINE v16 max(v16 a, v16 b) { return a > b ? a : b; }  // b where they do not compare
 INLINE v16 min(v16 a, v16 b) { return a < b ? a : b; }
 // Lanes where x >= limit take a, the others b.

@@ -31,6 +31,7 @@ INLINE v16 all(float x) {
 }
 INLINE v16 zero() { return all(0.0f); }
 INLINE void keep(v16&) {}
+INLINE void reload() {}
 INLINE v16 fma(const v16& a, const v16& b, const v16& c) {
   v16 r;
   QUARTERS r.q[i] = vfmaq_f32(c.q[i], a.q[i], b.q[i]);
