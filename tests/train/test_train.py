@@ -10,10 +10,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sooner.draft.ngram_model import context_keys
+from sooner.errors import InputError
 from sooner.llm import LLM
 from sooner.train.loop import Plan, Progress
 from sooner.train.medusa import train_medusa
-from sooner.train.ngram import train_ngram
+from sooner.train.ngram import count, joined, train_ngram
 from sooner.train.small import train_small
 from sooner.train.store import read_answers
 from sooner.train.teach import Job, Reports, Teacher
@@ -181,3 +183,47 @@ def test_ngram_knows_the_answers_that_it_counted(home: Path) -> None:
     stats = [output.outputs[0].stats for output in drafted]
     assert sum(s.accepted for s in stats) > 0.6 * sum(s.drafted for s in stats) > 0
     assert {path.name for path in made.out.iterdir()} >= {"model.safetensors", "config.json", "README.md", "curve.json"}
+
+
+def test_an_earlier_ngram_model_fills_the_gaps(home: Path) -> None:
+    """Of two models that counted half the answers each, the joined one knows both, and its own answers decide."""
+    answers = read_answers(home / "answers" / "answers.jsonl")
+    first, second = answers[:12], answers[12:]
+    earlier, later = count(first, 3), count(second, 3)
+    both = joined(later, earlier, second)
+    assert list(both.keys) == sorted({*later.keys, *both.keys})
+    known = dict(zip(both.keys, both.tokens))
+    assert all(known[key] == token for key, token in zip(later.keys, later.tokens))
+    own = {
+        key
+        for answer in second
+        for at in range(len(answer.prompt), len(answer.prompt + answer.answer))
+        for key in context_keys((answer.prompt + answer.answer)[:at], 3)
+    }
+    assert set(both.keys) - set(later.keys) == set(earlier.keys) - own != set()
+
+
+def test_an_ngram_model_starts_from_one_of_its_order(home: Path) -> None:
+    train_ngram(Teacher(job(home, "orders"), reports()), 3)
+    with pytest.raises(InputError, match="up to 3 tokens, --order is 4"):
+        train_ngram(Teacher(job(home, "longer"), reports()), 4, home / "orders")
+    train_ngram(Teacher(job(home, "again"), reports()), 3, home / "orders")
+    assert read(home / "again") == read(home / "orders")  # the same answers leave no gap
+
+
+def read(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_head_is_trained_further(home: Path) -> None:
+    """It goes on where the first one ended, with its tokens, and refuses what is no head or another target's."""
+    train_eagle(Teacher(job(home, "first"), reports()), OPTIONS)
+    more = replace(OPTIONS, vocabulary=9, taps=None, start=home / "first")
+    train_eagle(Teacher(job(home, "further"), reports()), more)
+    first, further = curve(home / "first"), curve(home / "further")
+    assert further[0]["loss"][0] == pytest.approx(first[-1]["loss"][0], rel=0.02)  # rounded to bf16 in between
+    kept, now = (load_file(home / name / "model.safetensors") for name in ("first", "further"))
+    assert torch.equal(kept["d2t"], now["d2t"])
+    assert not torch.equal(kept["fc.weight"], now["fc.weight"])
+    with pytest.raises(InputError, match="holds no EAGLE-3 head"):
+        train_eagle(Teacher(job(home, "none"), reports()), replace(OPTIONS, start=home / "target"))

@@ -54,6 +54,9 @@ def eagle(
         str, typer.Option(help="layers whose inputs the head reads [default: 2, the middle, the last]")
     ] = "",
     layout: Annotated[str, typer.Option("--format", help="eagle3 (original) or speculators")] = "eagle3",
+    start: Annotated[
+        Path | None, typer.Option(help="folder of a head that this command made, to train it further on other answers")
+    ] = None,
 ) -> None:
     """Train an EAGLE-3 head, which drafts from the target's hidden states."""
     from sooner.train.export import FORMATS
@@ -61,7 +64,9 @@ def eagle(
 
     if layout not in FORMATS:
         raise InputError(f"--format is {layout!r}, must be {' or '.join(FORMATS)}")
-    chosen = EagleOptions(vocabulary, steps, _layers(taps), layout)
+    if start is not None and taps:
+        raise InputError("--start and --taps exclude each other: the head in --start was made for its own layers")
+    chosen = EagleOptions(vocabulary, steps, _layers(taps), layout, start)
     job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
     with _teacher(job) as teacher:
         train_eagle(teacher, chosen)
@@ -127,12 +132,15 @@ def ngram(
     weights: options.Weights = "auto",
     threads: options.Threads = None,
     order: Annotated[int, typer.Option(min=1, max=8, help="tokens of the longest contexts")] = 4,
+    start: Annotated[
+        Path | None, typer.Option(help="folder of an earlier model, whose contexts fill the gaps of this one")
+    ] = None,
 ) -> None:
     """Count the target's answers into an n-gram model, which drafts in microseconds."""
     from sooner.train.ngram import train_ngram
 
     with _teacher(_job(model, out, prompts, invent, max_tokens, seed, weights, threads)) as teacher:
-        train_ngram(teacher, order)
+        train_ngram(teacher, order, start)
 
 
 def _layers(text: str) -> tuple[int, ...] | None:

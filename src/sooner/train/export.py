@@ -1,15 +1,18 @@
-"""Writes a trained EAGLE-3 head in the published layouts, so that other engines can serve it too."""
+"""Writes a trained EAGLE-3 head in the published layouts, so that other engines can serve it too, and reads it back."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sooner.errors import InputError
 from sooner.train.eagle import ROPE_THETA, EagleHead, EagleShape
 
 Format = Literal["eagle3", "speculators"]
@@ -26,6 +29,38 @@ def export_eagle(head: EagleHead, folder: Path, layout: Format, target: str) -> 
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = speculators_config(head.shape, target) if layout == "speculators" else eagle_config(head.shape)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A head that was exported before: tensors by our names, the layers that it reads, and its tokens as target ids."""
+
+    folder: Path
+    tensors: dict[str, Tensor]
+    taps: tuple[int, ...]
+    tokens: Tensor
+
+
+def read_eagle(folder: Path) -> Trained:
+    """What `export_eagle` wrote, in either layout. Raises InputError where the folder holds something else."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        kept = load_file(folder / "model.safetensors")
+        taps = tuple(int(tap) for tap in config["eagle_aux_hidden_state_layer_ids"])
+        tokens = kept["d2t"] + torch.arange(len(kept["d2t"]))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise InputError(
+            f"--start {folder} holds no EAGLE-3 head as sooner train eagle writes it ({error}); leave it out"
+        ) from None
+    return Trained(folder, {name.replace("layers.0.", "midlayer."): t for name, t in kept.items()}, taps, tokens)
+
+
+def put_weights(head: EagleHead, trained: Trained) -> None:
+    try:
+        head.load_state_dict(trained.tensors)
+    except RuntimeError as error:
+        line = " ".join(str(error).split())
+        raise InputError(f"the head in {trained.folder} does not fit this target ({line}); leave --start out") from None
 
 
 def _stored(tensor: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from sooner.draft.ngram_model import FILE, KIND, MIX, NgramModel, fingerprint
+from sooner.draft.ngram_model import FILE, KIND, MIX, NgramModel, fingerprint, read_ngram
+from sooner.errors import InputError
 from sooner.train.store import Answer, split
 from sooner.train.teach import Job, Teacher
 
@@ -115,6 +116,25 @@ def count(answers: Sequence[Answer], order: int) -> NgramModel:
     return NgramModel.of(order, keys, tokens[first].astype(np.uint32), rounded)
 
 
+def joined(model: NgramModel, earlier: NgramModel, answers: Sequence[Answer]) -> NgramModel:
+    """The model, and of an earlier one the contexts that its own answers do not have."""
+    places = Places.of(answers, model.order)
+    seen = np.concatenate([keys[places.before > length] for length, keys in enumerate(places.keys)])
+    taken = ~np.isin(_arrays(earlier)["keys"], seen)
+    pairs = zip(_arrays(model).values(), _arrays(earlier).values())
+    parts = [np.concatenate([mine, theirs[taken]]) for mine, theirs in pairs]
+    order = np.argsort(parts[0])
+    return NgramModel.of(model.order, parts[0][order], parts[1][order], parts[2][order])
+
+
+def _arrays(model: NgramModel) -> dict[str, NDArray[Any]]:
+    return {
+        "keys": np.frombuffer(model.keys, np.uint64),
+        "tokens": np.frombuffer(model.tokens, np.uint32),
+        "chances": np.frombuffer(model.chances, np.uint8),
+    }
+
+
 def measure(model: NgramModel, answers: Sequence[Answer]) -> dict[str, Any]:
     """By position in the draft, each given the ones before: accepted shares of answers at temperature 0; tokens a round
     where STEPS are drafted after every token. As train/measure.py counts."""
@@ -137,7 +157,7 @@ def measure(model: NgramModel, answers: Sequence[Answer]) -> dict[str, Any]:
 CARD = """# An n-gram model of {model}'s answers
 
 Counted by `{command}`.
-After each of {contexts:,} contexts of up to {order} tokens it knows the likeliest next token and its chance.
+After each of {contexts:,} contexts of up to {order} tokens it knows the likeliest next token and its chance{earlier}.
 
 - Data: {answers:,} answers of the target itself to prompts of {source}, {tokens:,} tokens;
   one answer in 17 is held out.
@@ -148,8 +168,13 @@ After each of {contexts:,} contexts of up to {order} tokens it knows the likelie
 """
 
 
-def train_ngram(teacher: Teacher, order: int) -> None:
-    """Writes model.safetensors, config.json, README.md and curve.json into the job's folder."""
+def train_ngram(teacher: Teacher, order: int, start: Path | None = None) -> None:
+    """Writes model.safetensors, config.json, README.md and curve.json into the job's folder.
+
+    start: the folder of an earlier model, whose contexts fill the gaps. The figures are without them: it may have
+    counted what is held out here.
+    """
+    earlier = read_start(start, order, teacher.checkpoint.tokenizer.tokens) if start else None
     answers = teacher.answers()
     train, held = split(len(answers))
     left_out = [answers[place] for place in held]
@@ -159,18 +184,25 @@ def train_ngram(teacher: Teacher, order: int) -> None:
         model = count(counted, order)
         curve.append({"tokens": sum(len(answer.answer) for answer in counted), **measure(model, left_out)})
         teacher.reports.measured(curve[-1])
+    own = len(model.keys)
+    if earlier:
+        model = joined(model, earlier, counted)
     export_ngram(model, teacher.checkpoint.tokenizer.tokens, teacher.job.out)
     (teacher.job.out / "curve.json").write_text(json.dumps({"order": order, "curve": curve}, indent=1) + "\n")
-    (teacher.job.out / "README.md").write_text(card(teacher.job, answers, model, curve[-1]))
+    (teacher.job.out / "README.md").write_text(card(teacher.job, answers, model, own, curve[-1]))
+
+
+def read_start(folder: Path, order: int, vocabulary: Sequence[str | None]) -> NgramModel:
+    earlier = read_ngram(folder, vocabulary)
+    if earlier.order != order:
+        raise InputError(
+            f"--start {folder} counts contexts of up to {earlier.order} tokens, --order is {order}; give the same"
+        )
+    return earlier
 
 
 def export_ngram(model: NgramModel, vocabulary: Sequence[str | None], folder: Path) -> None:
-    tensors: dict[str, NDArray[Any]] = {
-        "keys": np.frombuffer(model.keys, np.uint64),
-        "tokens": np.frombuffer(model.tokens, np.uint32),
-        "chances": np.frombuffer(model.chances, np.uint8),
-    }
-    save_file(tensors, folder / FILE)
+    save_file(_arrays(model), folder / FILE)
     config = {
         "model_type": KIND,
         "order": model.order,
@@ -180,10 +212,12 @@ def export_ngram(model: NgramModel, vocabulary: Sequence[str | None], folder: Pa
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def card(job: Job, answers: Sequence[Answer], model: NgramModel, last: dict[str, Any]) -> str:
+def card(job: Job, answers: Sequence[Answer], model: NgramModel, own: int, last: dict[str, Any]) -> str:
     sources = [job.prompts.name] if job.prompts else []
     sources += ["the target's own invention"] if job.invent else []
+    taken = len(model.keys) - own
     return CARD.format(
+        earlier=f"; {taken:,} of them\nare an earlier model's, without which the figures below are" if taken else "",
         model=job.model,
         command=" ".join(["sooner", *sys.argv[1:]]),
         contexts=len(model.keys),
