@@ -160,7 +160,7 @@ struct SegmentWork {
   // rows of a tile see in full, other pages row by row.
   template <class Body>
   INLINE void sweep(int most, Body&& body) const {
-    const int step = greater(most, widest<WalkKeys>(lesser(t.tile_rows, span.rows) * span.heads));
+    const int step = greater(most, WalkKeys::widest(lesser(t.tile_rows, span.rows) * span.heads));
     for (int begin = 0; begin < PAGES; begin += step)
       for (int r = 0, rows; r < span.rows; r += rows) {
         rows = lesser(t.tile_rows, span.rows - r);
@@ -183,7 +183,7 @@ struct SegmentWork {
     const int queries = rows * span.heads, size = t.heads.size;
     const Inputs inputs = {t.query(span.row + r, span.kv, span.head), size_t(size), size};
     for (int end = p + run; p < end;) {
-      const int n = lesser(widest<WalkKeys>(queries), end - p);
+      const int n = lesser(WalkKeys::widest(queries), end - p);
       const uint8_t* keys[BLOCKS];
       for (int i = 0; i < n; ++i) keys[i] = bytes(keys_of(r, p + i));
       Ahead ahead = ahead_of(r, p, n);
@@ -264,7 +264,7 @@ struct SegmentWork {
     const float* pages[PAGES];
     for (int i = 0; i < run; ++i) pages[i] = values_of(r, p + i) + begin * size;
     for (int at = 0; at < size;) {
-      const int n = lesser(widest<WalkValues>(queries), (size - at) / 16);
+      const int n = lesser(WalkValues::widest(queries), (size - at) / 16);
       const uint8_t* values[PAGES * BLOCKS];
       for (int i = 0; i < run; ++i)
         for (int b = 0; b < n; ++b) values[i * n + b] = bytes(pages[i] + at + 16 * b);

@@ -9,17 +9,18 @@ namespace {
 constexpr int CHEAP = 8;
 
 // `unit` inputs come out of the same bytes: unpack() gives the one of them that it is asked for. advance() is the distance
-// between groups: fixed but for WalkValues. `tile` is how many accumulators leave room for the scales of their blocks.
+// between groups: fixed but for WalkValues. SCALES: registers that a block takes beside its accumulators.
 // `direct`: groups of rows without panels.
-template <int GROUP, int UNIT, size_t BYTES, int SHARE = 1>
+template <int GROUP, int UNIT, size_t BYTES, int SCALES = 0>
 struct Layout {
   static constexpr bool fetch = true;  // worth prefetching: it continues in memory
   static constexpr int group = GROUP, unit = UNIT;
   static constexpr size_t bytes = BYTES;
-  static constexpr int tile = TILE / SHARE;
   static constexpr int direct = 2;
   static INLINE size_t advance(size_t) { return BYTES; }
-  static constexpr int streams(int blocks) { return blocks == 1; }  // that a tile of `blocks` fetches ahead
+  // The most blocks of a tile of `rows` rows, and the streams that such a tile fetches for what comes after it.
+  static constexpr int widest(int rows) { return blocks_at_once(rows, SCALES); }
+  static constexpr int streams(int rows, int blocks) { return blocks == 1 || fetches_ahead(rows, SCALES); }
 };
 
 struct NoScale {};
@@ -36,12 +37,12 @@ struct WalkF32 : Layout<1, 1, 64> {
 // The keys of a cache page.
 struct WalkKeys : WalkF32 {
   static constexpr bool fetch = false;
-  static constexpr int streams(int blocks) { return blocks <= 2 ? 2 * blocks : 0; }
+  static constexpr int streams(int, int blocks) { return blocks <= 2 ? 2 * blocks : 0; }
 };
 
 // The values of a cache page: float32 rows that lie `step` bytes apart.
 struct WalkValues : WalkKeys {
-  static constexpr int streams(int) { return 0; }
+  static constexpr int streams(int, int) { return 0; }
   static INLINE size_t advance(size_t step) { return step; }
 };
 
@@ -67,7 +68,7 @@ struct WalkF16 : Layout<1, 1, 32> {
 // or with -8 * scale, rounds like a product followed by a sum.
 
 // [16] f16 scales, [32][16] int8.
-struct WalkQ8 : Layout<32, 1, 32 + 512, 2> {
+struct WalkQ8 : Layout<32, 1, 32 + 512, 1> {
   using Scale = v16;
   static INLINE Scale scale(const uint8_t* p) { return load_f16(p); }
   static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int) { return mul(s, load_i8(p + 32 + 16 * i)); }
@@ -105,7 +106,7 @@ struct WalkG32Q4 : Layout<32, 2, 128 + 256, 3> {
 };
 
 // [16] float32 scales, [16] minima, [32][16] int8.
-struct WalkG32Q8 : Layout<32, 1, 128 + 512, 3> {
+struct WalkG32Q8 : Layout<32, 1, 128 + 512, 2> {
   struct Scale {
     v16 scale, minimum;
   };
@@ -116,7 +117,7 @@ struct WalkG32Q8 : Layout<32, 1, 128 + 512, 3> {
 };
 
 // [16] float32 scales, [16][16] int8.
-struct WalkG16Q8 : Layout<16, 1, 64 + 256, 2> {
+struct WalkG16Q8 : Layout<16, 1, 64 + 256, 1> {
   using Scale = v16;
   static INLINE Scale scale(const uint8_t* p) { return load_f32(p); }
   static INLINE v16 unpack(const Scale& s, const uint8_t* p, int i, int) { return mul(s, load_i8(p + 64 + 16 * i)); }

@@ -6,7 +6,7 @@ namespace {
 constexpr int BLOCKS = 6;       // of 16 outputs: most that a tile or a piece of work may have
 constexpr size_t START = 1024;  // bytes of a block that are fetched before its product begins
 
-INLINE int lesser(int a, int b) { return a < b ? a : b; }
+constexpr int lesser(int a, int b) { return a < b ? a : b; }
 INLINE int greater(int a, int b) { return a > b ? a : b; }
 
 INLINE void store_lanes(float* p, v16 a, int lanes) {

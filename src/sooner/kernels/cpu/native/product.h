@@ -5,7 +5,6 @@
 
 namespace {
 
-constexpr int ROWS = 6;     // most rows of a tile
 constexpr int PANEL = 256;  // inputs of a chain, and of a widened block that stays in the first cache
 constexpr int RUN = 1024;   // bytes ahead of a stream
 constexpr int PART = 240;   // rows that pass over a block while it is in the cache
@@ -33,19 +32,20 @@ struct Ahead {
 
 // sums[r][b] = sum over i < k of x[r][i] * w[b][i], for R rows and B blocks of 16 outputs, walked together so that
 // enough independent chains hide the latency of the multiply-adds. With `pieces`, w holds B blocks for each k inputs
-// in turn. One stream is not enough to keep the memory busy: its tiles fetch what comes later (`Ahead`). Two or three are
-// prefetched as they run, and more than that the hardware follows by itself.
+// in turn. One stream is not enough to keep the memory busy: its tiles fetch what comes later (`Ahead`), as do those that
+// `fetches_ahead` names. Of the others, two or three are prefetched as they run; more the hardware follows by itself.
 template <class Walk, int R, int B>
 __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const Inputs& inputs, const Sums& sums,
                                     int pieces, Ahead* ahead) {
-  constexpr int lines = int(Walk::bytes + 63) / 64;  // of the second cache or of memory, a group
-  constexpr int jumps = Walk::streams(B);
-  constexpr bool full = Walk::unit > 1 && R * B + 1 >= TILE;  // compilers then spill accumulators, if they may
-  constexpr bool runs = Walk::fetch && B > 1 && (R > 1 || B == 2);
+  constexpr int jumps = Walk::streams(R, B);
+  constexpr int share = jumps == 1 ? B : 1;                   // blocks that one stream stands for
+  constexpr int lines = int(share * Walk::bytes + 63) / 64;  // of the second cache or of memory, a group
+  constexpr bool full = Walk::unit > 1 && R >= 5;            // compilers then spill accumulators, if they may
+  constexpr bool runs = Walk::fetch && !jumps && (R > 1 || B == 2);
   const uint8_t* jump[4];
 #pragma GCC unroll 16
   for (int s = 0; s < jumps; ++s) jump[s] = ahead->streams[s] + ahead->at;
-  const size_t fetch_step = jumps ? ahead->step : 0;
+  const size_t fetch_step = jumps ? share * ahead->step : 0;
   const float* x = inputs.x;
   const size_t ldx = inputs.ldx;
   const int k = inputs.k;
@@ -62,9 +62,25 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
 
     typename Walk::Scale scale[B];
     const auto multiply = [&](int i, int j) __attribute__((always_inline)) {
+      if constexpr (SHARED_INPUTS && B > 1) {
+#pragma GCC unroll 16
+        for (int u = 0; u < Walk::unit; ++u) {
+          asm volatile("" ::: "memory");  // read no input early: it would take a register
+          v16 weights[B];
+#pragma GCC unroll 16
+          for (int b = 0; b < B; ++b) weights[b] = Walk::unpack(scale[b], p[b], j, u);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) {
+            const v16 input = all(x[r * ldx + i + j + u]);
+#pragma GCC unroll 16
+            for (int b = 0; b < B; ++b) acc[r][b] = fma(input, weights[b], acc[r][b]);
+          }
+        }
+        return;
+      }
 #pragma GCC unroll 16
       for (int b = 0; b < B; ++b) {
-        if (b && R * B == Walk::tile) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
+        if (b && B == Walk::widest(R)) asm volatile("" ::: "memory");  // read x again rather than spill an accumulator
 #pragma GCC unroll 16
         for (int u = 0; u < Walk::unit; ++u) {
           if (u && full) reload();  // the bytes that two inputs share
@@ -112,37 +128,21 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
 
 using Tile = void (*)(const uint8_t* const*, size_t, const Inputs&, const Sums&, int pieces, Ahead*);
 
-// The most blocks that a tile of `rows` rows may have.
-template <class Walk>
-constexpr int widest(int rows) {
-  return Walk::tile < 2 * rows ? 1 : Walk::tile / rows < BLOCKS ? Walk::tile / rows : BLOCKS;
-}
-
-template <class Walk, int R>
-Tile tile_of(int blocks) {
-  constexpr int most = widest<Walk>(R);
+// The tile for `rows` <= ROWS and `blocks` <= Walk::widest(rows).
+template <class Walk, int R = ROWS>
+INLINE Tile tile_for(int rows, int blocks) {
+  if constexpr (R > 1)
+    if (rows < R) return tile_for<Walk, R - 1>(rows, blocks);
+  constexpr int most = Walk::widest(R);
   static constexpr Tile table[BLOCKS] = {
       tile<Walk, R, 1>,
-      tile<Walk, R, most < 2 ? most : 2>,
-      tile<Walk, R, most < 3 ? most : 3>,
-      tile<Walk, R, most < 4 ? most : 4>,
-      tile<Walk, R, most < 5 ? most : 5>,
-      tile<Walk, R, most < 6 ? most : 6>,
+      tile<Walk, R, lesser(most, 2)>,
+      tile<Walk, R, lesser(most, 3)>,
+      tile<Walk, R, lesser(most, 4)>,
+      tile<Walk, R, lesser(most, 5)>,
+      tile<Walk, R, lesser(most, 6)>,
   };
   return table[blocks - 1];
-}
-
-// The tile for `rows` <= ROWS and `blocks` <= widest<Walk>(rows).
-template <class Walk>
-Tile tile_for(int rows, int blocks) {
-  switch (rows) {
-    case 1: return tile_of<Walk, 1>(blocks);
-    case 2: return tile_of<Walk, 2>(blocks);
-    case 3: return tile_of<Walk, 3>(blocks);
-    case 4: return tile_of<Walk, 4>(blocks);
-    case 5: return tile_of<Walk, 5>(blocks);
-    default: return tile_of<Walk, 6>(blocks);
-  }
 }
 
 // `count` blocks at w, w + stride, ... for up to ROWS rows: a[r][16 b ..], `most` blocks at once.
@@ -177,7 +177,7 @@ INLINE size_t block_bytes(int k) {
 // Blocks of a piece of work: many where a tile walks several at once.
 template <class Walk>
 constexpr int chunk_of(int rows) {
-  return widest<Walk>(lesser(rows, ROWS)) > 1 ? BLOCKS : 2;
+  return Walk::widest(lesser(rows, ROWS)) > 1 ? BLOCKS : 2;
 }
 
 // What to fetch during a piece whose weights are passed over by `passes` tiles, `bytes` of them at each step.
@@ -207,7 +207,7 @@ void direct(Team& team, const Linear& job, const float* x) {
     const Groups groups(piece.rows);
     Ahead ahead = ahead_of(*job.matrix, stride, next, Walk::bytes, groups.count);
     // Three rows of seven, say, with the weights in the cache: streams side by side took longer than four rows with one.
-    const int most = groups.count > 1 ? 1 : widest<Walk>(groups.size);
+    const int most = groups.count > 1 ? 1 : Walk::widest(groups.size);
     for (int g = 0; g < groups.count; ++g) {
       const int row = piece.row + groups.begin(g), rows = groups.end(g) - groups.begin(g);
       float a[ROWS * BLOCKS * 16];

@@ -9,8 +9,14 @@ namespace {
 
 #define INLINE inline __attribute__((always_inline))
 
-constexpr int TILE = 6;  // 12 of 16 registers
+constexpr int ROWS = 6;
 constexpr int UNROLL = 4;
+constexpr bool SHARED_INPUTS = false;
+constexpr int blocks_at_once(int rows, int scales) {
+  const int sums = scales == 0 ? 6 : scales == 1 ? 3 : 2;  // 6: 12 of 16 registers
+  return rows < sums ? sums / rows : 1;
+}
+constexpr bool fetches_ahead(int, int) { return false; }
 
 struct v16 {
   __m256 lo, hi;

@@ -9,8 +9,17 @@ namespace {
 
 #define INLINE inline __attribute__((always_inline))
 
-constexpr int TILE = 12;  // of 32 registers; a chain of multiply-adds waits 4 cycles, two start in each
+// Tiles: of at most ROWS rows, and so many blocks. 32 registers; a chain of multiply-adds waits 4 cycles, two start in each.
+// Few rows of plain numbers wait for the memory alone: six streams, which the hardware follows. Otherwise some blocks
+// share each input that they are multiplied with, and what comes after them is fetched meanwhile.
+constexpr int ROWS = 12;
 constexpr int UNROLL = 4;
+constexpr bool SHARED_INPUTS = true;
+constexpr bool waits(int rows, int scales) { return !scales && rows <= 4; }
+constexpr int blocks_at_once(int rows, int scales) {
+  return rows == 1 || waits(rows, scales) ? 6 : rows > 8 ? 1 : rows > 5 ? 2 : 3;
+}
+constexpr bool fetches_ahead(int rows, int scales) { return !waits(rows, scales); }
 
 struct v16 {
   __m512 v;

@@ -9,8 +9,14 @@ namespace {
 
 #define INLINE inline __attribute__((always_inline))
 
-constexpr int TILE = 1;    // accumulators (v16) that the registers hold beside weights and broadcasts
-constexpr int UNROLL = 1;  // of the walk over inputs
+// How products are cut into tiles: at most ROWS rows, and so many blocks of outputs, whose formats keep `scales` vectors
+// in registers. UNROLL: of the walk over inputs. SHARED_INPUTS: registers are enough for the weights of all blocks, so
+// that an input is read once for them. fetches_ahead: whether a tile of several blocks fetches what comes after it.
+constexpr int ROWS = 6;
+constexpr int UNROLL = 1;
+constexpr bool SHARED_INPUTS = false;
+constexpr int blocks_at_once(int, int) { return 1; }
+constexpr bool fetches_ahead(int, int) { return false; }
 
 template <class T>
 using Lanes __attribute__((vector_size(16 * sizeof(T)))) = T;

@@ -9,8 +9,14 @@ namespace {
 
 #define INLINE inline __attribute__((always_inline))
 
-constexpr int TILE = 6;  // 24 of 32 registers
+constexpr int ROWS = 6;
 constexpr int UNROLL = 4;
+constexpr bool SHARED_INPUTS = false;
+constexpr int blocks_at_once(int rows, int scales) {
+  const int sums = scales == 0 ? 6 : scales == 1 ? 3 : 2;  // 6: 24 of 32 registers
+  return rows < sums ? sums / rows : 1;
+}
+constexpr bool fetches_ahead(int, int) { return false; }
 
 struct v16 {
   float32x4_t q[4];
