@@ -37,11 +37,16 @@ struct WalkF32 : Layout<1, 1, 64> {
 // The keys of a cache page.
 struct WalkKeys : WalkF32 {
   static constexpr bool fetch = false;
+  static constexpr int widest(int rows) {
+    const int blocks = WalkF32::widest(rows);
+    return blocks < MOST_PAGES ? blocks : MOST_PAGES;
+  }
   static constexpr int streams(int, int blocks) { return blocks <= 2 ? 2 * blocks : 0; }
 };
 
 // The values of a cache page: float32 rows that lie `step` bytes apart.
 struct WalkValues : WalkKeys {
+  static constexpr int widest(int rows) { return WalkF32::widest(rows); }
   static constexpr int streams(int, int) { return 0; }
   static INLINE size_t advance(size_t step) { return step; }
 };

@@ -17,8 +17,9 @@ constexpr int UNROLL = 4;
 constexpr bool SHARED_INPUTS = true;
 constexpr bool waits(int rows, int scales) { return !scales && rows <= 4; }
 constexpr int blocks_at_once(int rows, int scales) {
-  return rows == 1 || waits(rows, scales) ? 6 : rows > 8 ? 1 : rows > 5 ? 2 : 3;
+  return rows == 1 || waits(rows, scales) ? 6 : rows > 8 ? (scales ? 1 : 2) : rows > 5 ? 2 : 3;
 }
+constexpr int MOST_PAGES = 2;
 constexpr bool fetches_ahead(int rows, int scales) { return !waits(rows, scales); }
 
 struct v16 {

@@ -11,11 +11,13 @@ namespace {
 
 // How products are cut into tiles: at most ROWS rows, and so many blocks of outputs, whose formats keep `scales` vectors
 // in registers. UNROLL: of the walk over inputs. SHARED_INPUTS: registers are enough for the weights of all blocks, so
-// that an input is read once for them. fetches_ahead: whether a tile of several blocks fetches what comes after it.
+// that an input is read once for them. MOST_PAGES: of keys at once; more than two are too many to fetch ahead for.
+// fetches_ahead: whether a tile of several blocks fetches what comes after it.
 constexpr int ROWS = 6;
 constexpr int UNROLL = 1;
 constexpr bool SHARED_INPUTS = false;
 constexpr int blocks_at_once(int, int) { return 1; }
+constexpr int MOST_PAGES = 6;
 constexpr bool fetches_ahead(int, int) { return false; }
 
 template <class T>

@@ -16,6 +16,7 @@ constexpr int blocks_at_once(int rows, int scales) {
   const int sums = scales == 0 ? 6 : scales == 1 ? 3 : 2;  // 6: 24 of 32 registers
   return rows < sums ? sums / rows : 1;
 }
+constexpr int MOST_PAGES = 6;
 constexpr bool fetches_ahead(int, int) { return false; }
 
 struct v16 {
