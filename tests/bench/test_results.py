@@ -175,6 +175,16 @@ def test_the_readme_shows_whole_runs_and_the_newest_peers(tmp_path: Path) -> Non
     assert "kernels (" not in block, "runs of several kernels stand in one table"
 
 
+def test_the_readme_shows_the_machine_measured_last_and_names_the_others(tmp_path: Path) -> None:
+    elsewhere = speed_result(draft="elsewhere", date="2025-12-01")
+    elsewhere["machine"] = elsewhere["machine"] | {"slug": "other-4c"}
+    for result in (elsewhere, speed_result()):
+        results.save(result, root=tmp_path)
+    block = tables.readme_block(results.load(tmp_path))
+    assert "ngram (4)" in block and "elsewhere (4)" not in block
+    assert "results/other-4c/report.md" in block
+
+
 def test_a_readme_without_markers_is_refused(tmp_path: Path) -> None:
     results.save(cost_result(), root=tmp_path)
     readme = tmp_path / "README.md"

@@ -215,12 +215,18 @@ def peers_table(data: Mapping[str, Any]) -> str:
 
 
 def readme_block(results: Sequence[Result]) -> str:
-    """What stands between the README's markers: nothing but what results/ says."""
-    parts = [BEGIN]
-    for slug in dict.fromkeys(result.machine for result in results):
-        mine = [result for result in results if result.machine == slug]
-        parts += _machine_block(mine)
+    """What stands between the README's markers, nothing but what results/ says: the machine that was measured last in
+    full, the others by name."""
+    newest = max(results, key=lambda result: result.date)
+    others = {result.machine: result for result in results if result.machine != newest.machine}
+    parts = [BEGIN, *_machine_block([result for result in results if result.machine == newest.machine])]
+    parts += [_elsewhere(result) for result in others.values()]
     return "\n\n".join([*parts, END])
+
+
+def _elsewhere(result: Result) -> str:
+    path = f"results/{result.machine}/report.md"
+    return f"The same on {processor_line(result.data['machine'])}: [{path}]({path})."
 
 
 def _machine_block(results: Sequence[Result]) -> list[str]:
