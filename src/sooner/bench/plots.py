@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.bench.results import Result, latest
-from sooner.bench.tables import cost_title, machine_line, speed_title
+from sooner.bench.tables import cost_title, machine_line, processor_line, speed_title
 from sooner.errors import InputError
 
 
@@ -70,7 +70,7 @@ def _speed(pyplot: Any, results: Sequence[Result], path: Path) -> Path:
     axes.set_xticks(range(len(names)), names)
     axes.set(ylabel="speculative over plain, tokens/s", title="Speedup by category (95% interval over prompts)")
     axes.legend(fontsize="small")
-    figure.supxlabel(machine_line(results[-1].data["machine"]), fontsize="x-small")
+    figure.supxlabel(processor_line(results[-1].data["machine"]), fontsize="x-small")
     return save_figure(pyplot, figure, path)
 
 

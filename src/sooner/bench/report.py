@@ -27,7 +27,7 @@ def write_reports(root: Path) -> list[Path]:
 
 def render(results: Sequence[Result], pictures: Sequence[Path]) -> str:
     """The report of one machine: its newest result for every question."""
-    parts = [f"# {results[-1].machine}", tables.machine_line(results[-1].data["machine"])]
+    parts = [f"# {results[-1].machine}", tables.processor_line(results[-1].data["machine"])]
     for result in latest(results, "speed"):
         parts += [f"## Speed: {tables.speed_title(result.data)}", source(result), tables.speed_table(result.data)]
     for result in latest(results, "concurrency"):
