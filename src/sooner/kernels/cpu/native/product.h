@@ -40,6 +40,8 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
   constexpr int jumps = Walk::streams(R, B);
   constexpr int share = jumps == 1 ? B : 1;                   // blocks that one stream stands for
   constexpr int lines = int(share * Walk::bytes + 63) / 64;  // of the second cache or of memory, a group
+  constexpr int steps = Walk::group / Walk::unit;
+  constexpr int spread = share > 1 && steps > 2 ? (lines + steps - 1) / steps : 0;  // lines of a step: a burst would stall
   constexpr bool full = Walk::unit > 1 && R >= 5;            // compilers then spill accumulators, if they may
   constexpr bool runs = Walk::fetch && !jumps && (R > 1 || B == 2);
   const uint8_t* jump[4];
@@ -97,7 +99,7 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
 #pragma GCC unroll UNROLL
     for (; i + Walk::group <= k; i += Walk::group) {
 #pragma GCC unroll 16
-      for (int line = 0; line < lines; ++line) {
+      for (int line = 0; line < (spread ? 0 : lines); ++line) {
 #pragma GCC unroll 16
         for (int s = 0; s < jumps; ++s) __builtin_prefetch(jump[s] + 64 * line, 0, 2);
 #pragma GCC unroll 16
@@ -105,11 +107,16 @@ __attribute__((noinline)) void tile(const uint8_t* const* w, size_t step, const 
           if (runs) __builtin_prefetch(p[b] + RUN + 64 * line);
       }
 #pragma GCC unroll 16
-      for (int s = 0; s < jumps; ++s) jump[s] += fetch_step;
-#pragma GCC unroll 16
       for (int b = 0; b < B; ++b) scale[b] = Walk::scale(p[b]);
 #pragma GCC unroll UNROLL
-      for (int j = 0; j < Walk::group; j += Walk::unit) multiply(i, j);
+      for (int j = 0; j < Walk::group; j += Walk::unit) {
+#pragma GCC unroll 16
+        for (int line = 0; line < spread; ++line)
+          __builtin_prefetch(jump[0] + 64 * (j / Walk::unit * spread + line), 0, 2);
+        multiply(i, j);
+      }
+#pragma GCC unroll 16
+      for (int s = 0; s < jumps; ++s) jump[s] += fetch_step;
 #pragma GCC unroll 16
       for (int b = 0; b < B; ++b) p[b] += Walk::advance(step);
     }
