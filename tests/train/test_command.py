@@ -119,3 +119,9 @@ def test_a_refused_job_leaves_nothing_that_refuses_the_next(target: Path, tmp_pa
     with pytest.raises(InputError, match="too few"):
         run(target, "--out", str(tmp_path / "out"), "--prompts", str(few), kind="medusa")
     run(target, "--out", str(tmp_path / "out"), kind="medusa")
+
+
+@pytest.mark.parametrize("option", [("--taps", "0,1,2"), ("--vocabulary", "50")])
+def test_a_head_that_is_trained_further_keeps_its_own(target: Path, tmp_path: Path, option: tuple[str, str]) -> None:
+    with pytest.raises(InputError, match=f"--start and {option[0]} exclude each other"):
+        run(target, "--out", str(tmp_path), "--start", str(tmp_path), *option)

@@ -47,8 +47,9 @@ def eagle(
     weights: options.Weights = "auto",
     threads: options.Threads = None,
     vocabulary: Annotated[
-        int, typer.Option(min=1, help="tokens that the head can draft: the answers' most frequent")
-    ] = 8192,
+        int | None,
+        typer.Option(min=1, help="tokens that the head can draft: the answers' most frequent [default: 8192]"),
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, max=3, help="drafted tokens in a row that are trained")] = 2,
     taps: Annotated[
         str, typer.Option(help="layers whose inputs the head reads [default: 2, the middle, the last]")
@@ -60,13 +61,16 @@ def eagle(
 ) -> None:
     """Train an EAGLE-3 head, which drafts from the target's hidden states."""
     from sooner.train.export import FORMATS
-    from sooner.train.teach_eagle import EagleOptions, train_eagle
+    from sooner.train.teach_eagle import VOCABULARY, EagleOptions, train_eagle
 
     if layout not in FORMATS:
         raise InputError(f"--format is {layout!r}, must be {' or '.join(FORMATS)}")
-    if start is not None and taps:
-        raise InputError("--start and --taps exclude each other: the head in --start was made for its own layers")
-    chosen = EagleOptions(vocabulary, steps, _layers(taps), layout, start)
+    for option, value in (("--taps", taps), ("--vocabulary", vocabulary)):
+        if start is not None and value:
+            raise InputError(
+                f"--start and {option} exclude each other: the head in --start keeps its own; leave one out"
+            )
+    chosen = EagleOptions(vocabulary or VOCABULARY, steps, _layers(taps), layout, start)
     job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
     with _teacher(job) as teacher:
         train_eagle(teacher, chosen)

@@ -19,6 +19,7 @@ from sooner.train.parts import rates
 from sooner.train.store import Store, split
 from sooner.train.teach import Teacher, frequent, train
 
+VOCABULARY = 8192  # tokens that a head drafts, unless it is told otherwise
 FIRST = 160  # documents from which the first weights are solved
 
 
@@ -26,7 +27,7 @@ FIRST = 160  # documents from which the first weights are solved
 class EagleOptions:
     """start: the folder of a head that was trained before; its vocabulary and its taps stay."""
 
-    vocabulary: int = 8192
+    vocabulary: int = VOCABULARY
     steps: int = 2
     taps: tuple[int, ...] | None = None
     layout: Format = "eagle3"
