@@ -70,7 +70,7 @@ def test_a_drafter_that_tells_nothing_new_is_asked_now_and_then() -> None:
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
         offers = []
         for seat, said in zip(seats, ([0.5], [0.5], [0.6])):
-            if not seat.use.rests:
+            if not adviser.rests(seat.use):
                 asked[seat.name] += 1
                 option = adviser.option(terms, seat, said, 16, keys=100)
                 offers.append(option)
@@ -84,11 +84,11 @@ def test_asking_is_not_worth_its_time_where_nothing_is_said() -> None:
     adviser.costs.asking.learn(0.00005)
     for _ in range(2000):
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
-        if not seat.use.rests:
+        if not adviser.rests(seat.use):
             advice(adviser, terms, seat, [])
-    assert seat.use.gain < 0.005 and seat.use.rests
-    while seat.use.rests:  # then the text begins to repeat itself
+    assert seat.use.gain < 0.005 and adviser.rests(seat.use)
+    while adviser.rests(seat.use):  # then the text begins to repeat itself
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
     advice(adviser, terms, seat, [0.9] * 8)
     adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
-    assert not seat.use.rests
+    assert not adviser.rests(seat.use)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.plan.cost import DrafterCost
+from sooner.plan.cost import DrafterCost, Prices
 from sooner.plan.policy import MARGIN, Choice, Option, Terms, choose
 from sooner.plan.worth import Forecast, Own
 
@@ -22,7 +22,7 @@ def line(slope: float) -> list[float]:
 def pick(offers: Sequence[Sequence[Option]], added: Sequence[float], pace: float | None = None) -> Choice:
     """added: seconds by drafted rows. pace: tokens a second, plain decoding's where it is left out."""
     pace = len(offers) / PLAIN if pace is None else pace
-    return choose(offers, Terms(lambda most: [*added[: most + 1]], PLAIN, pace))
+    return choose(offers, Terms(Prices(lambda most: [*added[: most + 1]]), PLAIN, pace))
 
 
 def option(*survival: float, name: str = "a", cost: DrafterCost = FREE, **fields: float) -> Option:

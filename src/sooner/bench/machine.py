@@ -177,3 +177,9 @@ def _cpuinfo() -> dict[str, str]:
         return {}
     pairs = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def cpu_flags() -> set[str]:
+    """What the processor's entry says it can do; empty where the system has no such file."""
+    entry = _cpuinfo()
+    return set((entry.get("flags") or entry.get("Features") or "").split())

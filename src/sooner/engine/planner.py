@@ -29,7 +29,10 @@ COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer
 
 @dataclass(slots=True)
 class Planned:
-    """What was known when a round was planned, for comparison with what it became."""
+    """What was known when a round was planned, for comparison with what it became.
+
+    asks: answers of drafters that were weighed, where that tells what one costs; seconds: that this took.
+    """
 
     load: Load  # with drafts of a fixed length, without those that the policy grants
     plain_s: float
@@ -37,6 +40,8 @@ class Planned:
     grants: list[Grant] = field(default_factory=list)
     taken: dict[int, Option] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     probing: bool = False
+    asks: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -63,11 +68,6 @@ class Guest:
     longest: int
     chairs: list[Chair]
     asked: bool = False
-
-    @property
-    def rests(self) -> bool:
-        """Whether none of its drafters need be asked in this round."""
-        return self.asked and all(chair.seat.use.rests for chair in self.chairs)
 
 
 class Planner:
@@ -98,16 +98,20 @@ class Planner:
         """A grant for every turn; requests with a fixed length get what they say."""
         start, asked = time.perf_counter(), self.asking_s
         grants = [RESTS] * len(turns) if self._dozes(turns) else self._weigh(turns)
-        self.seconds += time.perf_counter() - start - (self.asking_s - asked)
+        spent = time.perf_counter() - start
+        self.seconds += spent - (self.asking_s - asked)
+        if self._planned:
+            self._planned.seconds = spent
         return grants
 
     def _weigh(self, turns: Seq[Turn]) -> list[Grant]:
         given = [_given(turn) for turn in turns]
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
+        guests = [self._guest(turn.sequence) for turn in turns]
         asking = [i for i, grant in enumerate(given) if grant is None]
         free = bool(asking) and not any(grant and (grant.tokens or grant.reason == PREFILL) for grant in given)
-        planned = self._planned = Planned(load, self._plain_seconds(turns, load), free)
-        chosen = self._ask(turns, asking, planned) if asking else {}
+        planned = self._planned = Planned(load, self._plain_seconds(guests, load), free)
+        chosen = self._ask(turns, guests, asking, planned) if asking else {}
         planned.grants = [grant or chosen[i] for i, grant in enumerate(given)]
         return planned.grants
 
@@ -119,6 +123,8 @@ class Planner:
 
     def learn_draft(self, name: str, asks: Seq[Ask], unread: int, seconds: float) -> None:
         """One proposal, before which there were so many `unread` tokens."""
+        if not self._corrects:
+            return
         depth = max(-(-ask.limit // ask.branches) for ask in asks)
         self.costs.learn_draft(name, len(asks), depth, unread, seconds)
 
@@ -129,64 +135,81 @@ class Planner:
         if not self._planned:
             return
         start = time.perf_counter()
-        planned, (began, drafted, passed, chosen, ended) = self._planned, marks
+        planned = self._planned
+        if self._corrects:
+            self._correct(planned, turns, drafts, committed, marks)
         self._rounds += 1
-        if self._rounds < SETTLED or self._rounds % COSTS_EVERY == 0:
-            known = [0 if i in planned.taken else grant.tokens for i, grant in enumerate(planned.grants)]
-            load = planned.load.grown([len(draft) - count for draft, count in zip(drafts, known)])
-            self.costs.learn_pass(self._pass_seconds(load), passed - drafted, load.rows)
-            self._learn_choosing(turns, drafts, committed, chosen - passed)
-            self.costs.other.learn((ended - chosen) / len(turns))
-            if self.costs.newly_stale():
-                self._on_stale()
         for i, option in planned.taken.items():
             option.forecast.learn(len(drafts[i]), accepted[i])
         if planned.free:
-            tokens, ratio = sum(committed) / len(turns), (ended - began) / planned.plain_s
-            self.adviser.learn(tokens, ratio, planned.plain_s, any(map(len, drafts)), planned.probing)
-        self.seconds += time.perf_counter() - start
+            tokens, ratio = sum(committed) / len(turns), (marks[-1] - marks[0]) / planned.plain_s
+            self.adviser.learn(tokens, ratio, planned.plain_s, any(drafts), planned.probing)
+        spent = time.perf_counter() - start
+        self.seconds += spent
+        if planned.asks:
+            self.costs.asking.learn((planned.seconds + spent) / planned.asks)
+
+    @property
+    def _corrects(self) -> bool:
+        """Whether this round corrects the costs."""
+        return self._rounds < SETTLED or self._rounds % COSTS_EVERY == 0
+
+    def _correct(
+        self, planned: Planned, turns: Seq[Turn], drafts: Seq[Draft], committed: Seq[int], marks: Seq[float]
+    ) -> None:
+        """The costs, by a round that was timed."""
+        _, drafted, passed, chosen, ended = marks
+        known = [0 if i in planned.taken else grant.tokens for i, grant in enumerate(planned.grants)]
+        load = planned.load.grown([len(draft) - count for draft, count in zip(drafts, known)])
+        self.costs.learn_pass(self._pass_seconds(load), passed - drafted, load.rows)
+        self._learn_choosing(turns, drafts, committed, chosen - passed)
+        self.costs.other.learn((ended - chosen) / len(turns))
+        if self.costs.newly_stale():
+            self._on_stale()
 
     def _dozes(self, turns: Seq[Turn]) -> bool:
         """Whether this round is one of those that were settled before: nobody is asked, and nothing learned."""
+        self._planned = None
         known = self._doze > 0 and not any(turn.prefills or turn.sequence.key not in self._resting for turn in turns)
-        self._doze, self._planned = self._doze - 1 if known else 0, None
+        self._doze = self._doze - 1 if known else 0
         return known
 
     def forget(self, key: int) -> None:
         """The sequence has ended."""
         self._guests.pop(key, None)
 
-    def _ask(self, turns: Seq[Turn], asking: Seq[int], planned: Planned) -> dict[int, Grant]:
+    def _ask(self, turns: Seq[Turn], guests: Seq[Guest], asking: Seq[int], planned: Planned) -> dict[int, Grant]:
         """The policy's grants, by turn."""
-        if why := self.adviser.guard.verdict():
+        adviser, load = self.adviser, planned.load
+        if why := adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
-        start, guests = time.perf_counter(), [self._guest(turns[i].sequence) for i in asking]
-        pace = self._pace(turns, planned)
-        if all(guest.rests for guest in guests):
+        pace = self._pace(turns, guests, planned)
+        if all(self._rests(guests[i]) for i in asking):
             if len(asking) == len(turns):
-                self._doze, self._resting = self.adviser.skip(), {turn.sequence.key for turn in turns}
+                self._doze, self._resting = adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
-        terms = self.adviser.terms(planned.load.rows, planned.load.logits, planned.plain_s, pace)
-        known = all(guest.asked for guest in guests)
-        offers = [
-            self._offers(guest, turns[i].sequence, planned.load.keys[i], terms) for guest, i in zip(guests, asking)
-        ]
-        asks = sum(use.asks for use in self.adviser.uses.values())
-        choice = self.adviser.advise(terms, offers)
+        terms = adviser.terms(load.rows, load.logits, planned.plain_s, pace)
+        usual = not adviser.all_asked and all(guests[i].asked for i in asking)
+        offers = [self._offers(guests[i], turns[i].sequence, load.keys[i], terms) for i in asking]
+        if usual:
+            planned.asks = sum(use.asks for use in adviser.uses.values())
+        choice = adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
-        grants = {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
-        if known and asks and not self.adviser.all_asked:
-            self.costs.asking.learn((time.perf_counter() - start) / asks)
-        return grants
+        return {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
 
-    def _pace(self, turns: Seq[Turn], planned: Planned) -> float:
+    def _rests(self, guest: Guest) -> bool:
+        """Whether none of its drafters need be asked in this round."""
+        rests = self.adviser.rests
+        return guest.asked and all(rests(chair.seat.use) for chair in guest.chairs)
+
+    def _pace(self, turns: Seq[Turn], guests: Seq[Guest], planned: Planned) -> float:
         """That of decoding where no prompt is in its way."""
         if planned.free:
             return self.adviser.begin(len(turns), planned.plain_s)
-        decoding = [turn for turn in turns if not turn.prefills]
-        alone = self._plain_seconds(decoding, Load.of(decoding, [0] * len(decoding)))
-        return self.adviser.begin(len(decoding), alone)
+        at = [i for i, turn in enumerate(turns) if not turn.prefills]
+        alone = self._plain_seconds([guests[i] for i in at], Load.of([turns[i] for i in at], [0] * len(at)))
+        return self.adviser.begin(len(at), alone)
 
     def _offers(self, guest: Guest, sequence: Sequence, keys: int, terms: Terms) -> list[Option]:
         """What each of the request's drafters could do for it."""
@@ -194,7 +217,7 @@ class Planner:
         limit = min(guest.longest, remaining - 1)
         offers: list[Option] = []
         for chair in guest.chairs:
-            if guest.asked and chair.seat.use.rests:
+            if guest.asked and self.adviser.rests(chair.seat.use):
                 continue
             try:
                 option = self.adviser.option(terms, chair.seat, self._asked(chair, limit), limit, keys)
@@ -227,9 +250,9 @@ class Planner:
         if len(kinds) == 1 and all(committed):
             self.costs.learn_choosing(kinds.pop(), seconds / sum(judged))
 
-    def _plain_seconds(self, turns: Seq[Turn], load: Load) -> float:
-        choosing = sum(self.costs.choosing_seconds(self._guest(turn.sequence).kind) for turn in turns)
-        return self._pass_seconds(load) + choosing + self.costs.other.value * len(turns)
+    def _plain_seconds(self, guests: Seq[Guest], load: Load) -> float:
+        choosing = sum(self.costs.choosing_seconds(guest.kind) for guest in guests)
+        return self._pass_seconds(load) + choosing + self.costs.other.value * len(guests)
 
     def _pass_seconds(self, load: Load) -> float:
         return self.costs.pass_seconds(load.rows, load.logits, sum(load.keys), load.row_keys)

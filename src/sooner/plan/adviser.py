@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from sooner.plan.cost import LiveCosts
 from sooner.plan.guard import ASK_EVERY, START_S, Budget, Guard, Pace, Use
@@ -46,13 +45,11 @@ class Adviser:
         self.worths: dict[tuple[str, bool], Worth] = {}
         self.guard, self.pace = Guard(), Pace()
         self.uses = {name: Use() for name in names}
+        self.all_asked = False  # whether this round asks those too that rest otherwise
+        self._needed = 0.0  # tokens that an answer has to bring in this round
         self._rounds = 0
         self._budgets = {name: Budget(START_S / len(names)) for name in names}
-
-    @property
-    def all_asked(self) -> bool:
-        """Whether this round asks those too that rest otherwise, and so have much to read."""
-        return self._rounds % ASK_EVERY == 0
+        self._earned = 0.0  # seconds of decoding of which the budgets have not had their share
 
     def worth(self, name: str, sampled: bool) -> Worth:
         if (name, sampled) not in self.worths:
@@ -64,9 +61,13 @@ class Adviser:
         decoding_s: what they alone take without drafts."""
         pace = self.pace.value * sequences / decoding_s
         self._rounds += 1
-        for use in self.uses.values():
-            use.rests = use.gain < pace * self.costs.asking.value and not self.all_asked
+        self.all_asked = self._rounds % ASK_EVERY == 0
+        self._needed = 0.0 if self.all_asked else pace * self.costs.asking.value
         return pace
+
+    def rests(self, use: Use) -> bool:
+        """Whether a drafter is not asked in this round."""
+        return use.gain < self._needed
 
     def skip(self) -> int:
         """Where everybody rests: counts the rounds until all are asked again as begun; returns how many they are."""
@@ -76,7 +77,7 @@ class Adviser:
 
     def terms(self, rows: int, logits: int, plain_s: float, pace: float) -> Terms:
         """Of a round of so many rows without drafts."""
-        return Terms(partial(self.costs.added_seconds, rows, logits), plain_s, pace, self.costs.row_key_seconds)
+        return Terms(self.costs.prices(rows, logits), plain_s, pace, self.costs.row_key_seconds)
 
     def option(
         self, terms: Terms, seat: Seat, estimate: Iterable[float] | None, limit: int, keys: int
@@ -95,27 +96,31 @@ class Adviser:
     def advise(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice:
         """What pays, or where nothing does, what may be probed."""
         choice = choose(offers, terms)
-        self._credit(choice, offers, terms)
+        self._credit(choice, offers)
         for use in self.uses.values():
-            use.settle()
-        return choice if choice.drafts else self._probe(terms, offers) or choice
+            if use.asks:
+                use.settle()
+        return choice if choice.gain > 0.0 else self._probe(terms, offers) or choice
 
-    def _credit(self, choice: Choice, offers: Sequence[Sequence[Option]], terms: Terms) -> None:
+    def _credit(self, choice: Choice, offers: Sequence[Sequence[Option]]) -> None:
         """Divides the choice's gain: to each drafter by what it adds to those before it, so that of two that know the
         same the later one may rest."""
         added = dict[str, float]()
         for options, count in zip(offers, choice.rows):
             best = 0.0
             for option in options if count else ():
-                if (worth := option.worth(option.gains(terms), terms)) > best:
-                    added[option.drafter] = added.get(option.drafter, 0.0) + worth - best
-                    best = worth
+                if option.worth > best:
+                    added[option.drafter] = added.get(option.drafter, 0.0) + option.worth - best
+                    best = option.worth
         whole = sum(added.values())
         for name, worth in added.items():
             self.uses[name].credit += choice.gain * worth / whole
 
     def _probe(self, terms: Terms, offers: Sequence[Sequence[Option]]) -> Choice | None:
         """One token of a drafter that does not seem to pay, where its budget covers what that is expected to lose."""
+        for budget in self._budgets.values():
+            budget.earn(self._earned / len(self._budgets))
+        self._earned = 0.0
         for j, option in ((j, option) for j, offer in enumerate(offers) for option in offer):
             extra = terms.row_s + option.row_s + option.cost.call + option.reading_s
             loss = extra - option.survival[0] / terms.pace
@@ -128,8 +133,7 @@ class Adviser:
         """The clock's verdict on a round of decoding alone. tokens: committed, a sequence; ratio: its time in plain
         rounds."""
         self.pace.learn(tokens, ratio)
-        for budget in self._budgets.values():
-            budget.earn(ratio * plain_s / len(self._budgets))
+        self._earned += ratio * plain_s
         if not drafted:
             self.guard.plain_round()
         elif not probing:

@@ -6,13 +6,15 @@ Everything here is arithmetic; `engine/calibrate.py` measures and stores the tab
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import exp, log
 from typing import Any
 
 KNOTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)  # few rows have steps: tiles
 LONGEST = KNOTS[-1] + 1
+FEW = 8  # drafted rows among which the lowest price of one is looked for
 
 # Roofline of a machine that nobody has measured, a thread: only the ratio of the two shapes decisions.
 PRIOR_READ_GBS, PRIOR_GFLOPS, PRIOR_OVERHEAD_S = 10.0, 50.0, 5e-4
@@ -109,6 +111,23 @@ class Level:
         self.count += 1
 
 
+class Prices:
+    """What further rows with logits add to the products of one pass. added: the seconds of 0, 1, ... so many of them.
+
+    least: the lowest price of a row among the first few.
+    """
+
+    def __init__(self, added: Callable[[int], Sequence[float]]) -> None:
+        self._added, self._known = added, added(FEW)
+        self.least = min(self._known[m] / m for m in range(1, FEW + 1))
+
+    def up_to(self, most: int) -> Sequence[float]:
+        """For at least so many rows."""
+        if most >= len(self._known):
+            self._known = self._added(2 * most)
+        return self._known
+
+
 class LiveCosts:
     """A table as live rounds correct it: the machine's speed of the moment, quickly, and the curve's shape, slowly."""
 
@@ -126,6 +145,7 @@ class LiveCosts:
         self._base = [table.products(rows) for rows in range(LONGEST)]
         self._curve = list(self._base)  # with the shape's correction
         self._place = [_place(rows) for rows in range(LONGEST)]
+        self._prices = dict[tuple[int, int], Prices]()  # by rows and logits, until a round corrects the curve
         self._told = False
 
     def products(self, rows: int) -> float:
@@ -150,6 +170,11 @@ class LiveCosts:
         layers, head = layers * exp(self.speed), head * exp(self.speed)
         curves = zip(self._curve[rows : rows + most + 1], self._curve[logits : logits + most + 1])
         return [layers * a + head * b - before for a, b in curves]
+
+    def prices(self, rows: int, logits: int) -> Prices:
+        """Of rows beyond those of such a pass."""
+        known = self._prices.get((rows, logits))
+        return known or self._prices.setdefault((rows, logits), Prices(partial(self.added_seconds, rows, logits)))
 
     @property
     def row_key_seconds(self) -> float:
@@ -180,6 +205,7 @@ class LiveCosts:
         news = max(-CLIP, min(CLIP, log(seconds / predicted)))
         self.speed += max(SPEED_GAIN, 1.0 / (self.passes + 2)) * news
         self.passes += 1
+        self._prices.clear()
         for knot, share in ((i, 1.0 - weight), (i + 1, weight)):
             if share > 0.0:
                 first = 0.0 if self.table.measured and not self.table.noisy else 1.0 / (self.counts[knot] + 2)

@@ -94,13 +94,12 @@ class Use:
     known: float = ASKED_PRIOR
     asks: int = 0
     credit: float = 0.0
-    rests: bool = False
 
     def settle(self) -> None:
-        if self.asks:
-            self.known = max(min(self.known + self.asks, ASKS), self.asks)
-            self.gain += self.asks / self.known * (self.credit / self.asks - self.gain)
-            self.asks, self.credit = 0, 0.0
+        """Of a round in which it was asked."""
+        self.known = max(min(self.known + self.asks, ASKS), self.asks)
+        self.gain += self.asks / self.known * (self.credit / self.asks - self.gain)
+        self.asks, self.credit = 0, 0.0
 
 
 @dataclass(slots=True)

@@ -9,18 +9,16 @@ so that a row may pay only together with the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
 
-from sooner.plan.cost import DrafterCost
+from sooner.plan.cost import DrafterCost, Prices
 from sooner.plan.worth import Forecast
 from sooner.types import Speculation
 
 MARGIN = 0.01  # tokens a sequence that a round must gain: below it the estimates are no better than noise
 COSTLY = 0.02  # a drafter whose call costs more of a plain pass is weighed as a whole
-FEW = 8  # drafted rows among which the lowest price of one is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +44,6 @@ def fixed(speculation: Speculation, remaining: int) -> Grant:
     return Grant(speculation.drafters[0], tokens, f"fixed length {speculation.draft_tokens}")
 
 
-Prices = Callable[[int], Sequence[float]]  # up to so many drafted rows: the seconds that each number adds to the pass
-
-
 @dataclass(slots=True)
 class Terms:
     """What a round's rows cost and its tokens are worth. plain_s: the round without drafts; pace: tokens a second that
@@ -63,9 +58,8 @@ class Terms:
     floor: float = field(init=False)
 
     def __post_init__(self) -> None:
-        few = self.prices(FEW)
-        self.row_s = few[1]
-        self.floor = max(self.pace * min(few[m] / m for m in range(1, FEW + 1)), 0.0)
+        self.row_s = self.prices.up_to(1)[1]
+        self.floor = max(self.pace * self.prices.least, 0.0)
 
 
 @dataclass(slots=True)
@@ -74,6 +68,9 @@ class Option:
 
     row_s, token_s: seconds that a drafted row and an accepted token cost beside their share of the products: attention,
     choosing. reading_s: what reading the ledger costs a drafter that is behind; rounds: in which that will be of use.
+
+    Weighed, it has gains: of each row that can pay, the tokens that it is expected to add, less the worth of the time
+    that is its own; they never rise. worth: of all these rows, at the lowest price that a row may have.
     """
 
     drafter: str
@@ -83,6 +80,8 @@ class Option:
     token_s: float = 0.0
     reading_s: float = 0.0
     rounds: float = 1.0
+    gains: Sequence[float] = ()
+    worth: float = 0.0
 
     @property
     def survival(self) -> Sequence[float]:
@@ -98,23 +97,11 @@ class Option:
         """This round's share of reading."""
         return self.reading_s / self.rounds
 
-    def gains(self, terms: Terms) -> list[float]:
-        """Of each row that can pay: the tokens that it is expected to add, less the worth of the time that is its own.
-        They never rise."""
+    def weigh(self, terms: Terms) -> None:
+        """Settles `gains` and `worth`."""
         share, row, floor = 1.0 - terms.pace * self.token_s, terms.pace * self.row_s, terms.floor
-        return [gain for chance in self.forecast.chances if (gain := share * chance - row) > floor]
-
-    def worth(self, gains: Sequence[float], terms: Terms) -> float:
-        """Of rows with these gains, at the lowest price that a row may have."""
-        return sum(gains) - terms.floor * len(gains) - terms.pace * self.catch_up_s
-
-
-class Bid(NamedTuple):
-    """An option that can pay, the gains of its rows, and what they are worth at the lowest price of a row."""
-
-    worth: float
-    option: Option
-    gains: Sequence[float]
+        self.gains = [gain for chance in self.forecast.chances if (gain := share * chance - row) > floor]
+        self.worth = sum(self.gains) - floor * len(self.gains) - terms.pace * self.catch_up_s
 
 
 @dataclass(slots=True)
@@ -127,69 +114,57 @@ class Choice:
     extra_s: float = 0.0
     probing: bool = False
 
-    @property
-    def drafts(self) -> bool:
-        return any(self.rows)
-
 
 def choose(offers: Sequence[Sequence[Option]], terms: Terms) -> Choice:
     """The best options and rows for a batch. offers: of each sequence that may draft, one option a drafter."""
     best = Choice([None] * len(offers), [0] * len(offers))
-    bids = [_bids(options, terms) if options else [] for options in offers]
-    for allowed in _sets(bids, terms.plain_s):
-        choice = _fill([_best(mine, allowed) if mine else None for mine in bids], terms)
+    able = [_able(options, terms) if options else [] for options in offers]
+    for barred in _barred(able, COSTLY * terms.plain_s) if any(able) else ():
+        choice = _fill([_first(options, barred) for options in able], terms)
         if choice.gain > max(best.gain, MARGIN * len(offers)):
             best = choice
     return best
 
 
-def _bids(options: Sequence[Option], terms: Terms) -> list[Bid]:
-    """The options that can pay, the worthiest first."""
-    bids = []
+def _able(options: Sequence[Option], terms: Terms) -> list[Option]:
+    """Those that can pay, the worthiest first."""
     for option in options:
-        gains = option.gains(terms)
-        if gains and (worth := option.worth(gains, terms)) > 0.0:
-            bids.append(Bid(worth, option, gains))
-    if len(bids) > 1:
-        bids.sort(key=lambda bid: -bid.worth)
-    return bids
+        option.weigh(terms)
+    able = [option for option in options if option.gains and option.worth > 0.0]
+    if len(able) > 1:
+        able.sort(key=lambda option: -option.worth)
+    return able
 
 
-def _sets(bids: Sequence[Sequence[Bid]], plain_s: float) -> Iterator[frozenset[str]]:
-    """Cheap drafters may always play; of the costly ones every combination is tried."""
-    costs = {bid.option.drafter: bid.option.cost.call for mine in bids for bid in mine}
-    costly = [name for name, call in costs.items() if call > COSTLY * plain_s]
-    cheap = [name for name in costs if name not in costly]
-    for count in range(len(costly) + 1):
-        for some in combinations(costly, count):
-            if cheap or some:
-                yield frozenset([*cheap, *some])
+def _barred(able: Sequence[Sequence[Option]], most_s: float) -> Iterable[Collection[str]]:
+    """Sets of drafters that may not play. Cheap ones always may; of those with costly calls all combinations are tried."""
+    costly = {option.drafter for options in able for option in options if option.cost.call > most_s}
+    return (some for count in range(len(costly) + 1) for some in combinations(sorted(costly), count))
 
 
-def _best(bids: Sequence[Bid], allowed: frozenset[str]) -> Bid | None:
-    return next((bid for bid in bids if bid.option.drafter in allowed), None)
+def _first(options: Sequence[Option], barred: Collection[str]) -> Option | None:
+    return next((option for option in options if option.drafter not in barred), None)
 
 
-def _fill(bids: Sequence[Bid | None], terms: Terms) -> Choice:
+def _fill(options: list[Option | None], terms: Terms) -> Choice:
     """Rows in order of their gains, up to where the sum of gains less the price is largest."""
-    order = [(gain, i) for i, bid in enumerate(bids) if bid for gain in bid.gains]
+    order = [(gain, i) for i, option in enumerate(options) if option for gain in option.gains]
     order.sort(reverse=True)
-    price = terms.prices(len(order))
-    rows, depth = [0] * len(bids), dict[str, int]()
+    price = terms.prices.up_to(len(order))
+    rows, depth = [0] * len(options), dict[str, int]()
     gain, seconds, best, kept, extra = 0.0, 0.0, 0.0, 0, 0.0
     for m, (worth, i) in enumerate(order, 1):
-        bid = bids[i]
-        assert bid is not None
+        option = options[i]
+        assert option is not None
         rows[i] += 1
         gain += worth
-        seconds += _draft_seconds(bid.option, rows[i], depth)
+        seconds += _draft_seconds(option, rows[i], depth)
         spent = seconds + price[m]
         if gain - terms.pace * spent > best:
             best, kept, extra = gain - terms.pace * spent, m, spent
-    rows = [0] * len(bids)
-    for _, i in order[:kept]:
-        rows[i] += 1
-    return Choice([bid.option if bid and count else None for bid, count in zip(bids, rows)], rows, best, extra)
+    for _, i in order[kept:]:
+        rows[i] -= 1
+    return Choice([option if count else None for option, count in zip(options, rows)], rows, best, extra)
 
 
 def _draft_seconds(option: Option, row: int, depth: dict[str, int]) -> float:

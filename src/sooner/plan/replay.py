@@ -183,7 +183,7 @@ class Replay:
 
     def _options(self, one: Played, names: Sequence[str], adviser: Adviser, terms: Terms) -> list[Option]:
         result = []
-        for name in [name for name in names if not adviser.uses[name].rests] if one.room else ():
+        for name in [name for name in names if not adviser.rests(adviser.uses[name])] if one.room else ():
             offer = one.offers[name]
             if name not in one.seats:
                 worth = adviser.worth(name, self.kind != "greedy")

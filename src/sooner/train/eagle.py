@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from sooner.train.documents import Batch, Document
 from sooner.train.measure import Measured, cross_entropy
-from sooner.train.parts import Mlp, rotate
+from sooner.train.parts import Linear, Mlp, rotate
 
 ROPE_THETA = 100000.0  # of the head's own layer, whatever the target's
 
@@ -47,10 +47,10 @@ class Attention(nn.Module):
         super().__init__()
         self._heads, self._kv_heads, self._size = shape.heads, shape.kv_heads, shape.head_size
         query, kv = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-        self.q_proj = nn.Linear(2 * shape.hidden, query, bias=False)
-        self.k_proj = nn.Linear(2 * shape.hidden, kv, bias=False)
-        self.v_proj = nn.Linear(2 * shape.hidden, kv, bias=False)
-        self.o_proj = nn.Linear(query, shape.hidden, bias=False)
+        self.q_proj = Linear(2 * shape.hidden, query)
+        self.k_proj = Linear(2 * shape.hidden, kv)
+        self.v_proj = Linear(2 * shape.hidden, kv)
+        self.o_proj = Linear(query, shape.hidden)
         powers = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
         angles = torch.arange(shape.context, dtype=torch.float64)[:, None] * ROPE_THETA**-powers
         self.register_buffer("cos", angles.cos().float(), persistent=False)
@@ -116,10 +116,10 @@ class EagleHead(nn.Module):
         """draft_tokens: the target ids of the draft's vocabulary, ascending."""
         super().__init__()
         self.shape = shape
-        self.fc = nn.Linear(len(shape.taps) * shape.hidden, shape.hidden, bias=False)
+        self.fc = Linear(len(shape.taps) * shape.hidden, shape.hidden)
         self.midlayer = Midlayer(shape)
         self.norm = nn.RMSNorm(shape.hidden, shape.norm_eps)
-        self.lm_head = nn.Linear(shape.hidden, shape.draft_vocabulary, bias=False)
+        self.lm_head = Linear(shape.hidden, shape.draft_vocabulary)
         self.lm_head.weight.requires_grad_(False)
         self.register_buffer("embedding", embedding, persistent=False)
         self.register_buffer("d2t", draft_tokens - torch.arange(len(draft_tokens)))

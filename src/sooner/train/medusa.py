@@ -16,6 +16,7 @@ from sooner.train.card import write_card
 from sooner.train.documents import Batch, Document
 from sooner.train.eagle import MEASURED_AT, SHARPNESS, TOGETHER
 from sooner.train.measure import Measured, cross_entropy
+from sooner.train.parts import product
 from sooner.train.teach import Teacher, train
 
 
@@ -29,7 +30,7 @@ class Block(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + F.silu(self.linear(x))
+        return x + F.silu(product(x, self.linear.weight) + self.linear.bias)
 
 
 class MedusaHeads(nn.Module):
@@ -50,7 +51,7 @@ class MedusaHeads(nn.Module):
     def steps(self, batch: Batch) -> list[Tensor]:
         """Logits [drafting rows, V] of each head."""
         states = F.rms_norm(batch.states()[batch.chosen()], list(self.norm.shape), self.norm, self.eps)
-        return [head(states) @ self.output.T for head in self.heads]
+        return [product(head(states), self.output) for head in self.heads]
 
 
 class MedusaStudent:

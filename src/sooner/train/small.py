@@ -19,7 +19,7 @@ from sooner.train.card import write_card
 from sooner.train.documents import Batch, Document
 from sooner.train.eagle import MEASURED_AT, MEASURED_STEPS, SHARPNESS, TOGETHER
 from sooner.train.measure import Measured, cross_entropy
-from sooner.train.parts import Mlp, rates, rotate
+from sooner.train.parts import Linear, Mlp, product, rates, rotate
 from sooner.train.teach import Teacher, train
 
 OURS = {
@@ -39,10 +39,10 @@ class SmallAttention(nn.Module):
     def __init__(self, c: ModelConfig) -> None:
         super().__init__()
         self._heads, self._kv_heads = c.heads, c.kv_heads
-        self.q_proj = nn.Linear(c.hidden, c.heads * c.head_size, bias=False)
-        self.k_proj = nn.Linear(c.hidden, c.kv_heads * c.head_size, bias=False)
-        self.v_proj = nn.Linear(c.hidden, c.kv_heads * c.head_size, bias=False)
-        self.o_proj = nn.Linear(c.heads * c.head_size, c.hidden, bias=False)
+        self.q_proj = Linear(c.hidden, c.heads * c.head_size)
+        self.k_proj = Linear(c.hidden, c.kv_heads * c.head_size)
+        self.v_proj = Linear(c.hidden, c.kv_heads * c.head_size)
+        self.o_proj = Linear(c.heads * c.head_size, c.hidden)
 
     def forward(self, x: Tensor, lengths: list[int], cos: Tensor, sin: Tensor) -> Tensor:
         """x [rows, H]: documents one after another, each seen from its beginning."""
@@ -104,7 +104,7 @@ class SmallModel(nn.Module):
         for layer in self.layers:
             x = layer(x, lengths, self.cos, self.sin)
         x = F.rms_norm(x, list(self.norm.shape), self.norm, self.eps)
-        return [rows[-d.answer :] @ self.output.T for rows, d in zip(torch.split(x, lengths), documents)]
+        return [product(rows[-d.answer :], self.output) for rows, d in zip(torch.split(x, lengths), documents)]
 
 
 class SmallStudent:
