@@ -4,7 +4,8 @@
     python -m benchmarks.policy useless --save
     python -m benchmarks.policy hindsight --save
 
-slower: times plain speed by category, load and temperature, `suffix` and `ngram:smollm2` against plain in turns.
+slower: times plain speed by category, load and temperature, `suffix` and `ngram:smollm2` against plain in turns; of
+several pairs the median.
 
 useless: random tokens, and the target itself as its draft; auto against plain in turns.
 
@@ -22,6 +23,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import median
 from typing import Any
 
 from benchmarks import saving
@@ -70,7 +72,10 @@ def params_at(temperature: float, tokens: int) -> SamplingParams:
 
 
 def slower(options: argparse.Namespace) -> dict[str, Any]:
-    """speedup: while every place decodes; end_to_end: of all the time, prompts and the emptying at the end included."""
+    """speedup: while every place decodes; end_to_end: of all the time, prompts and the emptying at the end included.
+
+    Both are medians of the pairs: runs of a second or two scatter by up to 5%, plain against plain too.
+    """
     llm = LLM(options.model, draft=DRAFT, weights=options.weights, max_sequences=max(LOADS), prefix_cache=False)
     plain_engine, by = llm.plain_engine(), dict[str, list[list[int]]]()
     for prompt in select(load_prompts(None), [], options.per_category):
@@ -80,15 +85,16 @@ def slower(options: argparse.Namespace) -> dict[str, Any]:
     for temperature, load, (category, ids) in product(TEMPERATURES, LOADS, by.items()):
         many, params = filling(ids, load, FILLED), params_at(temperature, options.tokens)
         pairs = [play_pair(llm, plain_engine, many, params, load, n % 2 == 0) for n in range(options.pairs)]
-        plain, drafted = zip(*pairs)
+        ratios = [full_rate(drafted) / full_rate(plain) for plain, drafted in pairs]
         cells.append(
             {
                 "category": category,
                 "concurrency": load,
                 "temperature": temperature,
-                "speedup": full_rate(drafted) / full_rate(plain),
-                "end_to_end": sum(side.seconds for side in plain) / sum(side.seconds for side in drafted),
-                "full_s": sum(side.full_s for side in plain),
+                "speedup": median(ratios),
+                "pairs": ratios,
+                "end_to_end": median(plain.seconds / drafted.seconds for plain, drafted in pairs),
+                "full_s": sum(plain.full_s for plain, _ in pairs),
             }
         )
         note(f"{category}, {load} at temperature {temperature}: {cells[-1]['speedup']:.3f}")
@@ -96,8 +102,8 @@ def slower(options: argparse.Namespace) -> dict[str, Any]:
     return {"draft": DRAFT, "worst": cells[0], "below": sum(cell["speedup"] < NEVER for cell in cells), "cells": cells}
 
 
-def full_rate(sides: Sequence[Side]) -> float:
-    return sum(side.full_tokens for side in sides) / sum(side.full_s for side in sides)
+def full_rate(side: Side) -> float:
+    return side.full_tokens / side.full_s
 
 
 def useless(options: argparse.Namespace) -> dict[str, Any]:

@@ -112,6 +112,15 @@ def test_states_that_do_not_fit_the_disk_are_computed_anew(home: Path, eagle: Pa
     assert_same(home / "uncached", eagle)
 
 
+def test_states_are_read_as_the_target_is_served(home: Path) -> None:
+    states = {}
+    for activations in ("float32", "int8"):
+        teacher = Teacher(replace(job(home, activations), weights="q8", activations=activations), reports())
+        states[activations] = torch.from_numpy(teacher.store(teacher.answers(), (1, 2)).documents([0])[0].states)
+    assert not torch.equal(states["int8"], states["float32"])
+    torch.testing.assert_close(states["int8"], states["float32"], atol=0.1, rtol=0.1)
+
+
 def assert_same(a: Path, b: Path) -> None:
     mine, theirs = load_file(a / "model.safetensors"), load_file(b / "model.safetensors")
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)

@@ -45,6 +45,7 @@ def eagle(
     cache_gb: CacheGb = 4.0,
     seed: Seed = 0,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     threads: options.Threads = None,
     vocabulary: Annotated[
         int | None,
@@ -71,7 +72,9 @@ def eagle(
                 f"--start and {option} exclude each other: the head in --start keeps its own; leave one out"
             )
     chosen = EagleOptions(vocabulary or VOCABULARY, steps, _layers(taps), layout, start)
-    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
+    job = _job(
+        model, out, prompts, invent, max_tokens, seed, weights, activations, threads, tokens, rate, batch, cache_gb
+    )
     with _teacher(job) as teacher:
         train_eagle(teacher, chosen)
 
@@ -89,6 +92,7 @@ def medusa(
     cache_gb: CacheGb = 4.0,
     seed: Seed = 0,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     threads: options.Threads = None,
     heads: Annotated[int, typer.Option(min=1, max=8, help="tokens that are drafted at once")] = 3,
     blocks: Annotated[int, typer.Option(min=1, max=4, help="residual blocks of a head")] = 1,
@@ -96,7 +100,9 @@ def medusa(
     """Train Medusa heads, each of which guesses one later token."""
     from sooner.train.medusa import train_medusa
 
-    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
+    job = _job(
+        model, out, prompts, invent, max_tokens, seed, weights, activations, threads, tokens, rate, batch, cache_gb
+    )
     with _teacher(job) as teacher:
         train_medusa(teacher, heads, blocks)
 
@@ -114,13 +120,16 @@ def draft(
     cache_gb: CacheGb = 4.0,
     seed: Seed = 0,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     threads: options.Threads = None,
     layers: Annotated[int, typer.Option(min=1, help="layers of the target that the draft begins with")] = 4,
 ) -> None:
     """Train a small model of the same tokenizer, which drafts on its own."""
     from sooner.train.small import train_small
 
-    job = _job(model, out, prompts, invent, max_tokens, seed, weights, threads, tokens, rate, batch, cache_gb)
+    job = _job(
+        model, out, prompts, invent, max_tokens, seed, weights, activations, threads, tokens, rate, batch, cache_gb
+    )
     with _teacher(job) as teacher:
         train_small(teacher, layers)
 
@@ -134,6 +143,7 @@ def ngram(
     max_tokens: MaxTokens = 256,
     seed: Seed = 0,
     weights: options.Weights = "auto",
+    activations: options.Activations = "float32",
     threads: options.Threads = None,
     order: Annotated[int, typer.Option(min=1, max=8, help="tokens of the longest contexts")] = 4,
     start: Annotated[
@@ -143,7 +153,7 @@ def ngram(
     """Count the target's answers into an n-gram model, which drafts in microseconds."""
     from sooner.train.ngram import train_ngram
 
-    with _teacher(_job(model, out, prompts, invent, max_tokens, seed, weights, threads)) as teacher:
+    with _teacher(_job(model, out, prompts, invent, max_tokens, seed, weights, activations, threads)) as teacher:
         train_ngram(teacher, order, start)
 
 
@@ -158,7 +168,7 @@ def _layers(text: str) -> tuple[int, ...] | None:
 
 def _job(
     model: str, out: Path, prompts: Path | None, invent: int, max_tokens: int, seed: int, weights: str,
-    threads: int | None, tokens: int = 0, rate: float = 0.03, batch: int = 800, cache_gb: float = 0.0,
+    activations: str, threads: int | None, tokens: int = 0, rate: float = 0.03, batch: int = 800, cache_gb: float = 0.0,
 ) -> Job:  # fmt: skip
     """tokens to cache_gb: of those that learn by gradients."""
     from sooner.train.loop import Plan
@@ -167,7 +177,7 @@ def _job(
     if prompts is None and not invent:
         raise InputError("there is nothing to answer; give --prompts FILE, or --invent 500")
     plan = Plan(tokens=tokens, rate=rate, batch=batch, seed=seed)
-    return Job(model, out, plan, prompts, invent, max_tokens, int(cache_gb * 1e9), weights, threads)
+    return Job(model, out, plan, prompts, invent, max_tokens, int(cache_gb * 1e9), weights, activations, threads)
 
 
 @contextmanager

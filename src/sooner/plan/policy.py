@@ -137,7 +137,7 @@ def _able(options: Sequence[Option], terms: Terms) -> list[Option]:
 
 
 def _barred(able: Sequence[Sequence[Option]], most_s: float) -> Iterable[Collection[str]]:
-    """Sets of drafters that may not play. Cheap ones always may; of those with costly calls all combinations are tried."""
+    """Sets of drafters that may not play: none of the cheap ones, and every combination of those with costly calls."""
     costly = {option.drafter for options in able for option in options if option.cost.call > most_s}
     return (some for count in range(len(costly) + 1) for some in combinations(sorted(costly), count))
 

@@ -11,7 +11,8 @@ from sooner.train.store import Answer, read_answers, write_answers
 from sooner.types import SamplingParams
 
 TEMPERATURES = (0.0, 0.8)  # of answers, by turns: a draft serves both
-TOGETHER = 64  # prompts between two writes
+IN_FLIGHT = 64  # answers in progress at once
+KEPT_EVERY = 256  # answers between two writes: at their ends places stay empty
 MARK = "7f3e9a"
 
 
@@ -36,7 +37,7 @@ def answer(
     answers = read_answers(path)
     while len(answers) < len(prompts):
         report(len(answers), len(prompts))
-        places = range(len(answers), min(len(answers) + TOGETHER, len(prompts)))
+        places = range(len(answers), min(len(answers) + KEPT_EVERY, len(prompts)))
         params = [
             SamplingParams(temperature=TEMPERATURES[i % len(TEMPERATURES)], max_tokens=max_tokens, seed=seed + i)
             for i in places

@@ -23,7 +23,7 @@ from sooner.models.build import build_decoder
 from sooner.models.checkpoint import Checkpoint, open_checkpoint
 from sooner.models.decoder import Decoder
 from sooner.models.locate import find_model
-from sooner.train.answers import answer, invent
+from sooner.train.answers import IN_FLIGHT, answer, invent
 from sooner.train.loop import Plan, Progress, Student, Trainer
 from sooner.train.store import HELD_EVERY, Answer, Store, read_answers, read_prompts, replace, split, write_prompts
 from sooner.weights.files import read_json
@@ -41,6 +41,7 @@ class Job:
     max_tokens: int = 256
     cache: int = 4 << 30
     weights: str = "auto"
+    activations: str = "float32"
     threads: int | None = None
 
 
@@ -74,7 +75,7 @@ class Teacher:
     @cached_property
     def decoder(self) -> Decoder:
         """Apart from the LLM's, whose caches are large; opened only where hidden states are missing."""
-        kernels = make_kernels("cpu", self.job.weights, self.job.threads)
+        kernels = make_kernels("cpu", self.job.weights, self.job.threads, activations=self.job.activations)
         tensors = dict(open_checkpoint(self.path).tensors)
         return build_decoder(self.checkpoint.config, tensors, kernels, "cpu", self.job.weights)
 
@@ -85,18 +86,20 @@ class Teacher:
 
     def answers(self) -> list[Answer]:
         """All answers: those that are there already, and those that are missing."""
-        out, asked = self.job.out, what_answers_depend_on(self.job)
+        job, out, asked = self.job, self.job.out, what_answers_depend_on(self.job)
         check_same(out / "job.json", asked, out)
         kept, path = out / "prompts.jsonl", out / "answers.jsonl"
         prompts = read_prompts(kept)
         if prompts is not None and len(done := read_answers(path)) >= len(prompts):
             return done
-        llm = LLM(self.job.model, weights=self.job.weights, threads=self.job.threads, max_sequences=32)
+        llm = LLM(
+            job.model, weights=job.weights, activations=job.activations, threads=job.threads, max_sequences=IN_FLIGHT
+        )
         if prompts is None:
             prompts = self._prompts(llm)
             replace(out / "job.json", (json.dumps(asked, indent=1) + "\n").encode())
             write_prompts(kept, prompts)
-        return answer(llm, prompts, self.job.max_tokens, self.job.plan.seed, path, self.reports.answered)
+        return answer(llm, prompts, job.max_tokens, job.plan.seed, path, self.reports.answered)
 
     def _prompts(self, llm: LLM) -> list[list[int]]:
         """Of the file and invented, mixed, those that leave room for an answer."""
@@ -129,7 +132,8 @@ def what_answers_depend_on(job: Job) -> dict[str, Any]:
     """By option; and the batch, on which the order of training depends."""
     return {
         "MODEL": job.model, "--prompts": job.prompts and fingerprint(job.prompts), "--invent": job.invent,
-        "--max-tokens": job.max_tokens, "--weights": job.weights, "--batch": job.plan.batch, "--seed": job.plan.seed,
+        "--max-tokens": job.max_tokens, "--weights": job.weights,
+        "--activations": job.activations, "--batch": job.plan.batch, "--seed": job.plan.seed,
     }  # fmt: skip
 
 
