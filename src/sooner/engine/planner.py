@@ -31,7 +31,7 @@ COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer
 class Planned:
     """What was known when a round was planned, for comparison with what it became.
 
-    asks: answers of drafters that were weighed, where that tells what one costs; seconds: that this took.
+    asked: whether drafters were. asks: their answers, where that tells what one costs; seconds: that planning took.
     """
 
     load: Load  # with drafts of a fixed length, without those that the policy grants
@@ -40,6 +40,7 @@ class Planned:
     grants: list[Grant] = field(default_factory=list)
     taken: dict[int, Option] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     probing: bool = False
+    asked: bool = False
     asks: int = 0
     seconds: float = 0.0
 
@@ -147,7 +148,9 @@ class Planner:
         spent = time.perf_counter() - start
         self.seconds += spent
         if planned.asks:
-            self.costs.asking.learn((planned.seconds + spent) / planned.asks)
+            self.costs.asking.learn((planned.seconds + spent - self.costs.planning.value) / planned.asks)
+        elif not planned.asked:
+            self.costs.planning.learn(planned.seconds + spent)
 
     @property
     def _corrects(self) -> bool:
@@ -189,7 +192,7 @@ class Planner:
                 self._doze, self._resting = adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
         terms = adviser.terms(load.rows, load.logits, planned.plain_s, pace)
-        usual = not adviser.all_asked and all(guests[i].asked for i in asking)
+        planned.asked, usual = True, not adviser.all_asked and all(guests[i].asked for i in asking)
         offers = [self._offers(guests[i], turns[i].sequence, load.keys[i], terms) for i in asking]
         if usual:
             planned.asks = sum(use.asks for use in adviser.uses.values())
@@ -252,7 +255,7 @@ class Planner:
 
     def _plain_seconds(self, guests: Seq[Guest], load: Load) -> float:
         choosing = sum(self.costs.choosing_seconds(guest.kind) for guest in guests)
-        return self._pass_seconds(load) + choosing + self.costs.other.value * len(guests)
+        return self._pass_seconds(load) + choosing + self.costs.other.value * len(guests) + self.costs.planning.value
 
     def _pass_seconds(self, load: Load) -> float:
         return self.costs.pass_seconds(load.rows, load.logits, sum(load.keys), load.row_keys)

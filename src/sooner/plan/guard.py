@@ -19,7 +19,7 @@ ASKED, ASKED_PRIOR = (
     20.0,
 )  # tokens that an answer is hoped to bring before any is known; answers that this counts for
 ASKS = 200.0  # answers that are remembered
-ASK_EVERY = 8  # rounds between two in which a drafter is asked whose answers are not worth their time
+ASK_EVERY = 32  # rounds between two in which a drafter is asked whose answers are not worth their time
 
 PACE_MEMORY = 200.0  # rounds
 

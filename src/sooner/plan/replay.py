@@ -203,7 +203,7 @@ class Replay:
         rows = _rows(active, fresh, sum(part.drafted for part in parts))
         passed = self.costs.pass_seconds(*rows, keys, row_keys)
         choosing = (count + accepted) * self.costs.choosing_seconds(self.kind)
-        return passed + choosing + self._drafting(parts) + count * self.costs.other.value
+        return passed + choosing + self._drafting(parts) + count * self.costs.other.value + self.costs.planning.value
 
     def _drafting(self, parts: Sequence[Part]) -> float:
         """Proposals of all drafters, and what they read before."""
