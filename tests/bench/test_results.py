@@ -136,6 +136,7 @@ def test_tables_are_rectangular() -> None:
         tables.speed_table(speed_result()),
         tables.cost_table(cost_result()),
         tables.peers_table(peers_result()),
+        tables.peers_summary(peers_result()),
     ):
         lines = [line for line in table.splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) == 1 and len({len(line) for line in lines}) == 1
@@ -159,6 +160,20 @@ def test_report_and_readme_come_from_the_results(tmp_path: Path) -> None:
     assert "old" not in text and "0.90x" in text and "suffix (4)" in text and "Did not run" in text
     readme.write_text(text.replace("0.90x", "1.90x"))
     assert report.readme_agrees(readme, root) is False
+
+
+def test_a_summary_has_one_line_for_each_engine_with_its_best_speculation() -> None:
+    data = peers_result()
+    for mode, speed, over in (("lookup:4", 120.0, 0.6), ("lookup:2", 95.0, 0.8)):
+        data["engines"][f"fast/{mode}"] = data["engines"]["fast/plain"] | {
+            "geomean_tok_s": speed,
+            "sooner_over_it": over,
+        }
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in tables.peers_summary(data).splitlines()[2:4]]
+    assert rows == [
+        ["fast 1.0", "90.0", "120.0 (lookup:4)", "9 of 16", "0.60x"],
+        ["slow 1.0", "50.0", "none", "", "1.50x"],
+    ]
 
 
 def test_the_readme_shows_whole_runs_and_the_newest_peers(tmp_path: Path) -> None:

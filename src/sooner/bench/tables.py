@@ -211,7 +211,34 @@ def peers_table(data: Mapping[str, Any]) -> str:
             for name, engine in engines
         ),
     )
-    return "\n".join([table, *(f"\nDid not run: {name} ({why})." for name, why in data["failed"].items())])
+    return "\n".join([table, *_did_not_run(data)])
+
+
+def peers_summary(data: Mapping[str, Any]) -> str:
+    """One line for each engine, the fastest first: plain, its fastest speculation, and Sooner's best over its best."""
+    modes: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name, engine in sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"]):
+        family, _, mode = name.partition("/")
+        modes.setdefault(family, {})[mode] = engine
+
+    def line(family: str, mine: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        plain, drafted = mine.get("plain"), next((mode for mode in mine if mode != "plain"), None)
+        best = next(iter(mine.values()))
+        return [
+            f"{family} {best['version']}",
+            number(plain["geomean_tok_s"] if plain else None),
+            f"{number(mine[drafted]['geomean_tok_s'])} ({drafted})" if drafted else "none",
+            f"{mine[drafted]['same_as_plain']} of {mine[drafted]['prompts']}" if drafted else "",
+            ratio(best["sooner_over_it"]),
+        ]
+
+    header = ["engine", "plain tokens/s", "speculative", "same answers as plain", "Sooner's best over its best"]
+    table = markdown(header, [line(family, mine) for family, mine in modes.items()])
+    return "\n".join([table, *_did_not_run(data)])
+
+
+def _did_not_run(data: Mapping[str, Any]) -> list[str]:
+    return [f"\nDid not run: {name} ({why})." for name, why in data["failed"].items()]
 
 
 def readme_block(results: Sequence[Result]) -> str:
@@ -238,7 +265,7 @@ def _machine_block(results: Sequence[Result]) -> list[str]:
         parts += [f"Speculative over plain decoding, {_workload(speeds)}:", speedups_table(speeds)]
     if peers := latest(results, "peers"):
         newest = max(peers, key=lambda result: result.date)
-        parts += [f"Other engines, {peers_title(newest.data)}:", peers_table(newest.data)]
+        parts += [f"Other engines, {peers_title(newest.data)}:", peers_summary(newest.data)]
     if costs := latest(results, "cost"):
         parts += [
             "A target pass over its floor, the larger of reading and arithmetic, by rows:",
