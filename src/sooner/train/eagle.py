@@ -150,7 +150,7 @@ class EagleHead(nn.Module):
 
 
 STEP_WEIGHTS = (1.0, 0.8, 0.64)  # of the losses: a later step matters only where the ones before were accepted
-SHARPNESS = 0.7  # temperature of the labels: between the target's choice at 0 and what it samples from at 1
+SHARPNESS = 0.5  # temperature of the labels: between what the target samples from at 1 and its choice at 0
 MEASURED_STEPS = 3
 MEASURED_AT = 0.8  # temperature at which overlap is measured
 TOGETHER = 4  # documents of one measured batch

@@ -21,7 +21,7 @@ from sooner.train.store import Store, batches, replace, split
 BETAS = (0.9, 0.95)
 CLIP = 1.0
 WARMUP = 20  # updates
-COOLING = 0.25  # the last part of the tokens, over which the rate falls to zero
+COOLING = 0.5  # the last part of the tokens, over which the rate falls to zero
 
 
 class Student(Protocol):
