@@ -16,7 +16,7 @@ from itertools import repeat
 EDGES = (0.25, 0.36, 0.52, 0.62, 0.7, 0.78, 0.86, 0.93, 0.97)  # of a drafter's own estimates: bins of cells
 PLACES = 8  # cells by position, for drafters that do not estimate themselves
 HOPE, HOPE_PRIOR = 0.5, 4.0  # a token's chance where the drafter does not say; tokens that this guess counts for
-SAMPLED_DOUBT = 1.25  # the power to which an estimate is raised for requests that sample: they copy less faithfully
+SAMPLED_DOUBT = 1.5  # the power to which an estimate is raised for requests that sample: they copy less faithfully
 SILENCE = repeat(None)
 WORD_PRIOR = 20.0  # tokens that a drafter's word counts for
 CELL_MEMORY = 300.0  # tokens after which a verdict is forgotten
