@@ -12,7 +12,7 @@ FIRST_REST, LONGEST_REST = 32, 1024  # rounds that drafting pauses, doubled each
 PLAIN_EVERY = 96  # drafting rounds between two plain ones that keep the comparison honest
 
 SHARE = 0.005  # of the decoding time may go into probes, of all drafters together
-START_S, MOST_S = 0.01, 1.0  # that much before any decoding; and no more, however long nothing was probed
+START_S, MOST_S = 0.003, 1.0  # that much before any decoding; and no more, however long nothing was probed
 
 ASKED, ASKED_PRIOR = (
     0.1,
