@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from sooner.plan.adviser import Adviser, Seat, rounds_ahead
 from sooner.plan.cost import CostTable, DrafterCost, LiveCosts
+from sooner.plan.guard import START_S
 from sooner.plan.policy import Choice, Terms
 
 PLAIN = 0.010
@@ -36,8 +39,10 @@ def test_what_pays_is_advised() -> None:
 
 def test_what_does_not_pay_is_probed_until_the_budget_is_spent() -> None:
     adviser, terms, [seat] = setting("a")
-    probes = [advice(adviser, terms, seat, [0.001]).rows for _ in range(100)]
-    assert 20 < probes.count([1]) < 80 and probes[-1] == [0]
+    probes = [advice(adviser, terms, seat, [0.001]) for _ in range(100)]
+    lost = probes[0].extra_s - probes[0].options[0].survival[0] / terms.pace  # type: ignore[union-attr]
+    assert [probe.rows for probe in probes].count([1]) == pytest.approx(START_S / lost, abs=1.0)
+    assert probes[-1].rows == [0]
     assert advice(adviser, terms, seat, [0.9]).rows == [1]
 
 
