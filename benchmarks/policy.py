@@ -81,7 +81,7 @@ def slower(options: argparse.Namespace) -> dict[str, Any]:
     for prompt in select(load_prompts(None), [], options.per_category):
         by.setdefault(prompt.category, []).append(prompt.token_ids(llm.tokenizer))
     warm_up(llm, plain_engine, next(iter(by.values())))
-    cells = []
+    cells = list[dict[str, Any]]()
     for temperature, load, (category, ids) in product(TEMPERATURES, LOADS, by.items()):
         many, params = filling(ids, load, FILLED), params_at(temperature, options.tokens)
         pairs = [play_pair(llm, plain_engine, many, params, load, n % 2 == 0) for n in range(options.pairs)]

@@ -80,8 +80,8 @@ class Option:
     token_s: float = 0.0
     reading_s: float = 0.0
     rounds: float = 1.0
-    gains: Sequence[float] = ()
-    worth: float = 0.0
+    gains: Sequence[float] = field(default=(), init=False)
+    worth: float = field(default=0.0, init=False)
 
     @property
     def survival(self) -> Sequence[float]:
