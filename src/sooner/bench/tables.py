@@ -196,7 +196,6 @@ def concurrency_table(data: Mapping[str, Any]) -> str:
 
 def peers_table(data: Mapping[str, Any]) -> str:
     """Engines by speed, with Sooner's best mode over each; then those that did not run, with the reason."""
-    engines = sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"])
     header = ["engine", "decoding tokens/s", "with prefill", "Sooner's best over it", "same answers as its plain"]
     table = markdown(
         header,
@@ -208,7 +207,7 @@ def peers_table(data: Mapping[str, Any]) -> str:
                 ratio(engine["sooner_over_it"]),
                 f"{engine['same_as_plain']} of {engine['prompts']}",
             ]
-            for name, engine in engines
+            for name, engine in _by_speed(data)
         ),
     )
     return "\n".join([table, *_did_not_run(data)])
@@ -217,7 +216,7 @@ def peers_table(data: Mapping[str, Any]) -> str:
 def peers_summary(data: Mapping[str, Any]) -> str:
     """One line for each engine, the fastest first: plain, its fastest speculation, and Sooner's best over its best."""
     modes: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for name, engine in sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"]):
+    for name, engine in _by_speed(data):
         family, _, mode = name.partition("/")
         modes.setdefault(family, {})[mode] = engine
 
@@ -235,6 +234,10 @@ def peers_summary(data: Mapping[str, Any]) -> str:
     header = ["engine", "plain tokens/s", "speculative", "same answers as plain", "Sooner's best over its best"]
     table = markdown(header, [line(family, mine) for family, mine in modes.items()])
     return "\n".join([table, *_did_not_run(data)])
+
+
+def _by_speed(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    return sorted(data["engines"].items(), key=lambda item: -item[1]["geomean_tok_s"])
 
 
 def _did_not_run(data: Mapping[str, Any]) -> list[str]:

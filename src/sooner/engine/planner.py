@@ -31,7 +31,8 @@ COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer
 class Planned:
     """What was known when a round was planned, for comparison with what it became.
 
-    asked: whether drafters were. asks: their answers, where that tells what one costs; seconds: that planning took.
+    asks: answers of drafters that were weighed, None where they do not tell what one usually costs. seconds: that
+    planning took.
     """
 
     load: Load  # with drafts of a fixed length, without those that the policy grants
@@ -40,8 +41,7 @@ class Planned:
     grants: list[Grant] = field(default_factory=list)
     taken: dict[int, Option] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     probing: bool = False
-    asked: bool = False
-    asks: int = 0
+    asks: int | None = 0
     seconds: float = 0.0
 
 
@@ -149,7 +149,7 @@ class Planner:
         self.seconds += spent
         if planned.asks:
             self.costs.asking.learn((planned.seconds + spent - self.costs.planning.value) / planned.asks)
-        elif not planned.asked:
+        elif planned.asks == 0:
             self.costs.planning.learn(planned.seconds + spent)
 
     @property
@@ -192,10 +192,9 @@ class Planner:
                 self._doze, self._resting = adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
         terms = adviser.terms(load.rows, load.logits, planned.plain_s, pace)
-        planned.asked, usual = True, not adviser.all_asked and all(guests[i].asked for i in asking)
+        usual = not adviser.all_asked and all(guests[i].asked for i in asking)
         offers = [self._offers(guests[i], turns[i].sequence, load.keys[i], terms) for i in asking]
-        if usual:
-            planned.asks = sum(use.asks for use in adviser.uses.values())
+        planned.asks = sum(use.asks for use in adviser.uses.values()) if usual else None
         choice = adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
