@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 import re
@@ -20,6 +19,7 @@ from torch import Tensor
 import sooner
 from sooner.kernels.formats import convert, store
 from sooner.kernels.interface import Kernels
+from sooner.kernels.memory import huge
 
 PROBE_BYTES = 512 << 20  # many times any last-level cache of today's processors but the largest servers'
 PROBE_SIDE = 2048
@@ -90,7 +90,7 @@ class ReadProbe:
     """Reads a big buffer with the engine's threads, the way that is fastest here: torch's sum or our product."""
 
     def __init__(self, kernels: Kernels[Any]) -> None:
-        buffer = _huge_buffer(PROBE_BYTES)
+        buffer = huge(PROBE_BYTES).view(torch.float32).zero_()
         self._readers: list[Callable[[], object]] = [buffer.sum]
         self._threads = threads_of(kernels)
         if kernels.name == "cpu":
@@ -151,14 +151,6 @@ def bare_torch_mb() -> float | None:
 def _parse_status(text: str) -> dict[str, float]:
     kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s*(\d+) kB", text, re.MULTILINE))
     return {_STATUS[key]: int(value) * 1.024e-3 for key, value in kilobytes.items()}
-
-
-def _huge_buffer(size: int) -> Tensor:
-    """Touched zeros in huge pages where the system has them, as packed weights are: small pages read slower."""
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=torch.float32).zero_()
 
 
 def _isa(kernels: Kernels[Any]) -> str:

@@ -19,6 +19,7 @@ from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsS
 from sooner.kernels.cpu.structs import Matrix, Memory, address_of, heads_struct, item, matrix, memory_of, rows_struct
 from sooner.kernels.formats import DTYPES, LAYOUTS, ROUNDED, Stored
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
+from sooner.kernels.memory import Rooms
 
 MOST_CACHES = 4  # whose addresses are remembered: a target's and a few drafters'
 
@@ -60,6 +61,7 @@ class CpuKernels:
         self.activations = activations
         self._library = library.load()
         self._pool: int = self._library.sooner_pool(threads)
+        self._rooms = Rooms()
         self._rows: tuple[Rows, int, RowsStruct, int] | None = None  # of the pass at hand
         self._norms: dict[int, tuple[Norm, int]] = {}  # by id; the norm is kept, so that the id stays its own
         self._heads: dict[int, tuple[Heads, HeadsStruct, int]] = {}
@@ -255,9 +257,7 @@ class CpuKernels:
         return n, k
 
     def _room(self, n: int, k: int, format_: str) -> Tensor:
-        data = torch.empty(self._library.sooner_packed_bytes(n, k, FORMATS.index(format_)), dtype=torch.uint8)
-        self._library.sooner_huge(data.data_ptr(), data.numel())
-        return data
+        return self._rooms.take(self._library.sooner_packed_bytes(n, k, FORMATS.index(format_)))
 
     def _fill(self, data: Tensor, source: Stored, first: int, every: int) -> None:
         n, k = source.shape

@@ -66,7 +66,6 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "isa": (c_char_p, ()),
     "pool": (c_void_p, (c_int,)),
     "pool_free": (None, (c_void_p,)),
-    "huge": (None, (c_void_p, c_size_t)),
     "packed_bytes": (c_size_t, (c_int, c_int, c_int)),
     "pack": (None, (c_void_p, c_void_p, *[c_int] * 5, c_void_p, c_int)),
     "linear": (None, (c_void_p, c_void_p, c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p)),

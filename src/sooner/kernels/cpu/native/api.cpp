@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -101,16 +100,6 @@ EXPORT const char* sooner_isa() { return current->name; }
 
 EXPORT void* sooner_pool(int threads) { return new Pool(threads); }
 EXPORT void sooner_pool_free(void* pool) { delete static_cast<Pool*>(pool); }
-
-// Asks for huge pages, before the memory is first touched: weights are streams of many megabytes.
-EXPORT void sooner_huge(void* start, size_t bytes) {
-#if defined(MADV_HUGEPAGE)
-  const size_t page = 4096, from = (size_t(start) + page - 1) / page * page, to = (size_t(start) + bytes) / page * page;
-  if (from < to) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // advice: failing changes nothing
-#else
-  (void)start, (void)bytes;
-#endif
-}
 
 EXPORT size_t sooner_packed_bytes(int n, int k, int format) { return packed_bytes(n, k, format); }
 
