@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -67,6 +68,11 @@ class Useless:
         """Nothing is kept."""
 
 
+def chosen(options: argparse.Namespace) -> list[Prompt]:
+    names = options.categories.split(",") if options.categories else []
+    return select(load_prompts(options.prompts), names, options.per_category)
+
+
 def params_at(temperature: float, tokens: int) -> SamplingParams:
     return SamplingParams(temperature=temperature, seed=1, max_tokens=tokens)
 
@@ -78,7 +84,7 @@ def slower(options: argparse.Namespace) -> dict[str, Any]:
     """
     llm = LLM(options.model, draft=DRAFT, weights=options.weights, max_sequences=max(LOADS), prefix_cache=False)
     plain_engine, by = llm.plain_engine(), dict[str, list[list[int]]]()
-    for prompt in select(load_prompts(None), [], options.per_category):
+    for prompt in chosen(options):
         by.setdefault(prompt.category, []).append(prompt.token_ids(llm.tokenizer))
     warm_up(llm, plain_engine, next(iter(by.values())))
     cells = list[dict[str, Any]]()
@@ -108,7 +114,7 @@ def full_rate(side: Side) -> float:
 
 def useless(options: argparse.Namespace) -> dict[str, Any]:
     """Times plain speed with each useless drafter, over all prompts together."""
-    prompts = [replace(prompt, category="all") for prompt in select(load_prompts(None), [], options.per_category)]
+    prompts = [replace(prompt, category="all") for prompt in chosen(options)]
     found = {}
     for draft in USELESS:
         llm = LLM(options.model, draft=draft, weights=options.weights, max_sequences=1)
@@ -119,7 +125,7 @@ def useless(options: argparse.Namespace) -> dict[str, Any]:
 
 def hindsight(options: argparse.Namespace) -> dict[str, Any]:
     """Of each cell auto's speedup, the best fixed one's, and their ratio; the worst ones beside real runs."""
-    prompts, draft = select(load_prompts(None), [], options.per_category), "suffix,ngram"
+    prompts, draft = chosen(options), "suffix,ngram"
     cells = []
     for temperature in TEMPERATURES:
         llm, params = LLM(options.model, draft=draft, weights=options.weights), params_at(temperature, options.tokens)
@@ -161,7 +167,9 @@ def main() -> None:
     parser.add_argument("what", choices=tuple(WHAT))
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--weights", default="auto")
-    parser.add_argument("--per-category", type=int, default=3)
+    parser.add_argument("--prompts", type=Path, help="as of sooner bench speed; our own where it is left out")
+    parser.add_argument("--categories", default="", help="all where it is left out")
+    parser.add_argument("--per-category", type=int, help="all where it is left out")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="write the result under results/")

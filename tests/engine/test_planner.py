@@ -14,7 +14,7 @@ from sooner.draft.suffix import SuffixDrafter
 from sooner.engine import calibrate
 from sooner.engine.calibrate import Store, costs_for, drop_costs, identity, measure
 from sooner.errors import InputError
-from sooner.plan.cost import CostTable, DrafterCost
+from sooner.plan.cost import CostTable, DrafterCost, LiveCosts
 from sooner.types import LONGEST_DRAFT, Request, RoundRecord, SamplingParams, Speculation
 from tests.support.drafters import OracleDrafter, RandomDrafter, SamplingDrafter, Stateless
 from tests.support.engines import VOCABULARY, engine, plain, request, run, tiny_decoder
@@ -228,3 +228,12 @@ def test_a_drafter_that_fails_while_it_is_measured_is_named() -> None:
     with pytest.warns(RuntimeWarning, match="not today"):
         table = measure(tiny_decoder(), {"failing": Failing()}, seconds=0.01)
     assert table.drafters == {}
+
+
+def test_only_rounds_that_read_no_prompt_tell_what_planning_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    monkeypatch.setattr(LiveCosts, "learn_planning", lambda _, asks, seconds: heard.append(asks))
+    machine, records = engine({"suffix": SuffixDrafter()}, costs=CHEAP)
+    run(machine, [auto([3, 1, 4, 1, 5], "suffix")])
+    rounds = len(records) - 2  # the prompt's, and the one in which the drafter first sees it
+    assert 0 < len(heard) <= rounds and set(heard) <= {0, 1}

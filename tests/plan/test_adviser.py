@@ -69,13 +69,13 @@ def test_a_probe_is_no_evidence_for_the_guard() -> None:
 
 def test_a_drafter_that_tells_nothing_new_is_asked_now_and_then() -> None:
     adviser, _, seats = setting("first", "same", "better")
-    adviser.costs.asking.learn(0.0002)  # a fiftieth of a round
+    adviser.costs.learn_planning(1, 7 * 0.0002)  # an answer takes a fiftieth of a round
     asked = {seat.name: 0 for seat in seats}
     for _ in range(800):
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
         offers = []
         for seat, said in zip(seats, ([0.5], [0.5], [0.6])):
-            if not adviser.rests(seat.use):
+            if not seat.use.rests:
                 asked[seat.name] += 1
                 option = adviser.option(terms, seat, said, 16, keys=100)
                 offers.append(option)
@@ -86,14 +86,27 @@ def test_a_drafter_that_tells_nothing_new_is_asked_now_and_then() -> None:
 
 def test_asking_is_not_worth_its_time_where_nothing_is_said() -> None:
     adviser, _, [seat] = setting("a")
-    adviser.costs.asking.learn(0.00005)
+    adviser.costs.learn_planning(1, 7 * 0.00005)
     for _ in range(2000):
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
-        if not adviser.rests(seat.use):
+        if not seat.use.rests:
             advice(adviser, terms, seat, [])
-    assert seat.use.gain < 0.005 and adviser.rests(seat.use)
-    while adviser.rests(seat.use):  # then the text begins to repeat itself
+    assert seat.use.gain < 0.005 and seat.use.rests
+    while seat.use.rests:  # then the text begins to repeat itself
         terms = adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
     advice(adviser, terms, seat, [0.9] * 8)
     adviser.terms(1, 1, PLAIN, adviser.begin(1, PLAIN))
-    assert not adviser.rests(seat.use)
+    assert not seat.use.rests
+
+
+def test_an_answer_alone_may_not_be_worth_what_a_round_of_planning_costs() -> None:
+    """Each answer is worth its own time, 1% of a round; together they must pay for the six that planning costs too."""
+    adviser, _, seats = setting("a")
+    adviser.costs.learn_planning(1, 7 * 0.01 * PLAIN)
+    seats[0].use.gain = 0.02
+    adviser.begin(1, PLAIN)
+    assert not seats[0].use.rests
+    assert [adviser.pays_to_ask([seats[0].use] * count) for count in (0, 1, 5, 7)] == [False, False, False, True]
+    while not adviser.all_asked:
+        adviser.begin(1, PLAIN)
+    assert adviser.pays_to_ask([seats[0].use])

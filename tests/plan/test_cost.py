@@ -103,3 +103,13 @@ def test_not_falling_never_falls_and_keeps_the_mean(values: list[float]) -> None
     assert all(a <= b + 1e-12 for a, b in pairwise(fitted))
     assert sum(fitted) == pytest.approx(sum(values))
     assert sorted(values) != values or fitted == pytest.approx(values)
+
+
+def test_a_round_that_asks_costs_more_than_its_answers_do() -> None:
+    costs = LiveCosts(TABLE)
+    for _ in range(50):
+        costs.learn_planning(0, 40e-6)
+        for asks in (2, 32):
+            costs.learn_planning(asks, 40e-6 + (6 + asks) * 15e-6)
+    assert costs.planning.value == pytest.approx(40e-6)
+    assert [costs.asking_seconds(asks) for asks in (0, 2, 32)] == pytest.approx([0.0, 8 * 15e-6, 38 * 15e-6])

@@ -106,9 +106,11 @@ def enough(recorded: Sequence[Recorded], load: int) -> list[Recorded]:
 
 
 def predicted_interval(table: F64, spread: float, seed: int) -> tuple[float, float] | None:
-    """For other prompts of the kind and another measurement: prompts resampled, costs uncertain by their spread."""
+    """For as many other prompts of the kind and another measurement: these prompts are a sample and the others will be,
+    so that two are drawn; costs are uncertain by their spread."""
+    others = resampled_speedups(table, seed + 2) / speedup(table)
     noise = np.random.default_rng(seed + 1).lognormal(0.0, np.hypot(COST_NOISE, spread), RESAMPLES)
-    return interval(resampled_speedups(table, seed) * noise, len(table))
+    return interval(resampled_speedups(table, seed) * others * noise, len(table))
 
 
 def sentence(cells: Sequence[dict[str, Any]], load: int) -> str:

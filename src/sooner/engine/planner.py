@@ -38,10 +38,10 @@ class Planned:
     load: Load  # with drafts of a fixed length, without those that the policy grants
     plain_s: float
     free: bool  # whether every sequence decoded, and nobody but the policy could draft
+    asks: int | None
     grants: list[Grant] = field(default_factory=list)
     taken: dict[int, Option] = field(default_factory=dict)  # by turn: what its draft was hoped to bring
     probing: bool = False
-    asks: int | None = 0
     seconds: float = 0.0
 
 
@@ -110,8 +110,9 @@ class Planner:
         load = Load.of(turns, [grant.tokens if grant else 0 for grant in given])
         guests = [self._guest(turn.sequence) for turn in turns]
         asking = [i for i, grant in enumerate(given) if grant is None]
-        free = bool(asking) and not any(grant and (grant.tokens or grant.reason == PREFILL) for grant in given)
-        planned = self._planned = Planned(load, self._plain_seconds(guests, load), free)
+        reads = any(grant is READS for grant in given)
+        free = bool(asking) and not reads and not any(grant and grant.tokens for grant in given)
+        planned = self._planned = Planned(load, self._plain_seconds(guests, load), free, None if reads else 0)
         chosen = self._ask(turns, guests, asking, planned) if asking else {}
         planned.grants = [grant or chosen[i] for i, grant in enumerate(given)]
         return planned.grants
@@ -147,10 +148,8 @@ class Planner:
             self.adviser.learn(tokens, ratio, planned.plain_s, any(drafts), planned.probing)
         spent = time.perf_counter() - start
         self.seconds += spent
-        if planned.asks:
-            self.costs.asking.learn((planned.seconds + spent - self.costs.planning.value) / planned.asks)
-        elif planned.asks == 0:
-            self.costs.planning.learn(planned.seconds + spent)
+        if planned.asks is not None:
+            self.costs.learn_planning(planned.asks, planned.seconds + spent)
 
     @property
     def _corrects(self) -> bool:
@@ -187,23 +186,29 @@ class Planner:
         if why := adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
         pace = self._pace(turns, guests, planned)
-        if all(self._rests(guests[i]) for i in asking):
+        if self._nobody_asked([guests[i] for i in asking]):
             if len(asking) == len(turns):
                 self._doze, self._resting = adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
         terms = adviser.terms(load.rows, load.logits, planned.plain_s, pace)
         usual = not adviser.all_asked and all(guests[i].asked for i in asking)
         offers = [self._offers(guests[i], turns[i].sequence, load.keys[i], terms) for i in asking]
-        planned.asks = sum(use.asks for use in adviser.uses.values()) if usual else None
+        if not usual:
+            planned.asks = None
+        elif planned.asks is not None:
+            planned.asks = sum(use.asks for use in adviser.uses.values())
         choice = adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
         return {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
 
-    def _rests(self, guest: Guest) -> bool:
-        """Whether none of its drafters need be asked in this round."""
-        rests = self.adviser.rests
-        return guest.asked and all(rests(chair.seat.use) for chair in guest.chairs)
+    def _nobody_asked(self, guests: Seq[Guest]) -> bool:
+        """Whether what drafters would say of these sequences is not worth the time. The first time, in which they read
+        the prompt, they are asked in any case."""
+        if not all(guest.asked for guest in guests):
+            return False
+        uses = [chair.seat.use for guest in guests for chair in guest.chairs if not chair.seat.use.rests]
+        return not self.adviser.pays_to_ask(uses)
 
     def _pace(self, turns: Seq[Turn], guests: Seq[Guest], planned: Planned) -> float:
         """That of decoding where no prompt is in its way."""
@@ -219,7 +224,7 @@ class Planner:
         limit = min(guest.longest, remaining - 1)
         offers: list[Option] = []
         for chair in guest.chairs:
-            if guest.asked and self.adviser.rests(chair.seat.use):
+            if guest.asked and chair.seat.use.rests:
                 continue
             try:
                 option = self.adviser.option(terms, chair.seat, self._asked(chair, limit), limit, keys)

@@ -46,7 +46,7 @@ class Adviser:
         self.guard, self.pace = Guard(), Pace()
         self.uses = {name: Use() for name in names}
         self.all_asked = False  # whether this round asks those too that rest otherwise
-        self._needed = 0.0  # tokens that an answer has to bring in this round
+        self._pace = 0.0  # tokens a second
         self._rounds = 0
         self._budgets = {name: Budget(START_S / len(names)) for name in names}
         self._earned = 0.0  # seconds of decoding of which the budgets have not had their share
@@ -57,17 +57,21 @@ class Adviser:
         return self.worths[name, sampled]
 
     def begin(self, sequences: int, decoding_s: float) -> float:
-        """Begins a round; returns its pace, and settles who is not asked in it. sequences: that decode in it;
-        decoding_s: what they alone take without drafts."""
-        pace = self.pace.value * sequences / decoding_s
+        """Begins a round; returns its pace, and settles who rests in it. sequences: that decode in it; decoding_s: what
+        they alone take without drafts."""
+        pace = self._pace = self.pace.value * sequences / decoding_s
         self._rounds += 1
         self.all_asked = self._rounds % ASK_EVERY == 0
-        self._needed = 0.0 if self.all_asked else pace * self.costs.asking.value
+        needed = 0.0 if self.all_asked else pace * self.costs.asking.value
+        for use in self.uses.values():
+            use.rests = use.gain < needed
         return pace
 
-    def rests(self, use: Use) -> bool:
-        """Whether a drafter is not asked in this round."""
-        return use.gain < self._needed
+    def pays_to_ask(self, uses: Sequence[Use]) -> bool:
+        """Whether so many answers of drafters that do not rest are worth this round's time. An item for each answer."""
+        if self.all_asked:
+            return True
+        return sum(use.gain for use in uses) > self._pace * self.costs.asking_seconds(len(uses))
 
     def skip(self) -> int:
         """Where everybody rests: counts the rounds until all are asked again as begun; returns how many they are."""

@@ -21,6 +21,7 @@ PRIOR_READ_GBS, PRIOR_GFLOPS, PRIOR_OVERHEAD_S = 10.0, 50.0, 5e-4
 
 CLIP = 0.25  # the most that one round may tell, as a logarithm: a page fault is no news
 SPEED_GAIN, SHAPE_GAIN = 0.1, 0.04
+WAKING = 6.0  # asks that a round with any costs beside them: the first finds nothing of planning in the caches
 STALE = 0.3  # a shape that live rounds contradict by more, as a logarithm
 SETTLED = 40  # rounds after which a correction is believed
 NOISY = 0.2  # spread of the samples behind a table, over their median
@@ -140,7 +141,7 @@ class LiveCosts:
         self.choosing: dict[str, Level] = {}  # seconds to choose one token, by the way of choosing
         self.other = Level()  # seconds a sequence and round after choosing
         self.planning = Level()  # seconds to plan a round in which no drafter is asked, and to learn from it
-        self.asking = Level()  # beyond that, to ask a drafter about a sequence and to weigh what it says
+        self.asking = Level()  # beyond that, to ask a drafter about a sequence and to weigh what it says; see WAKING
         self.drafting: dict[str, Level] = {}  # measured over table, by drafter; plain seconds of one not in the table
         self.drafters = dict(table.drafters)  # as the proposals of late have corrected them
         self._base = [table.products(rows) for rows in range(LONGEST)]
@@ -184,6 +185,17 @@ class LiveCosts:
     def choosing_seconds(self, kind: str) -> float:
         level = self.choosing.get(kind)
         return level.value if level else 0.0
+
+    def asking_seconds(self, asks: int) -> float:
+        """What a round takes longer in which drafters give so many answers."""
+        return (WAKING + asks) * self.asking.value if asks else 0.0
+
+    def learn_planning(self, asks: int, seconds: float) -> None:
+        """Of a round with so many answers."""
+        if asks:
+            self.asking.learn((seconds - self.planning.value) / (WAKING + asks))
+        else:
+            self.planning.learn(seconds)
 
     def drafter(self, name: str) -> DrafterCost:
         """As measured, at its speed of the moment; of one that was not measured, what its proposals have told."""

@@ -87,11 +87,12 @@ class Use:
     """Whether asking a drafter is worth the time that it takes, whatever it answers.
 
     gain: tokens that an answer brings beyond what drafters before it bring anyway. known: answers behind it, and its
-    prior. asks, credit: of this round.
+    prior. rests, asks, credit: of this round.
     """
 
     gain: float = ASKED
     known: float = ASKED_PRIOR
+    rests: bool = False
     asks: int = 0
     credit: float = 0.0
 

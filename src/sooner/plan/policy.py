@@ -17,7 +17,7 @@ from sooner.plan.cost import DrafterCost, Prices
 from sooner.plan.worth import Forecast
 from sooner.types import Speculation
 
-MARGIN = 0.01  # tokens a sequence that a round must gain: below it the estimates are no better than noise
+MARGIN = 0.02  # tokens a sequence that a round must gain: below it the estimates are no better than noise
 COSTLY = 0.02  # a drafter whose call costs more of a plain pass is weighed as a whole
 
 

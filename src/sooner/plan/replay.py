@@ -130,7 +130,7 @@ class Replay:
             parts, probing, asks = self._advised(active, fresh, setting.names, adviser, plain_s)
         else:
             parts = [self._part(one, setting.drafter, min(setting.tokens, one.room)) for one in active]
-        seconds = self._seconds(active, fresh, parts) + asks * self.costs.asking.value
+        seconds = self._seconds(active, fresh, parts) + self.costs.asking_seconds(asks)
         if setting.tokens is None and active and not fresh:
             tokens = 1.0 + sum(part.accepted for part in parts) / len(active)
             drafted = any(part.drafted for part in parts)
@@ -172,7 +172,10 @@ class Replay:
             return [Part()] * len(active), False, 0
         alone = self._seconds(active, [], [Part()] * len(active)) if fresh else plain_s
         terms = adviser.terms(*_rows(active, fresh, 0), plain_s, adviser.begin(len(active), alone))
-        offers = [self._options(one, names, adviser, terms) for one in active]
+        awake = [name for name in names if not adviser.uses[name].rests]
+        if not adviser.pays_to_ask([adviser.uses[name] for one in active if one.room for name in awake]):
+            return [Part()] * len(active), False, 0
+        offers = [self._options(one, awake, adviser, terms) for one in active]
         asks = sum(use.asks for use in adviser.uses.values())
         choice = adviser.advise(terms, offers)
         parts = [
@@ -183,7 +186,7 @@ class Replay:
 
     def _options(self, one: Played, names: Sequence[str], adviser: Adviser, terms: Terms) -> list[Option]:
         result = []
-        for name in [name for name in names if not adviser.rests(adviser.uses[name])] if one.room else ():
+        for name in names if one.room else ():
             offer = one.offers[name]
             if name not in one.seats:
                 worth = adviser.worth(name, self.kind != "greedy")
