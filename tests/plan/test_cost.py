@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sooner.plan.cost import SETTLED, CostTable, DrafterCost, LiveCosts, not_falling, roofline
+from sooner.plan.cost import COLDER, SETTLED, CostTable, DrafterCost, LiveCosts, not_falling, roofline
 
 TABLE = CostTable(
     rows=(1, 2, 4, 8, 16),
@@ -112,4 +112,5 @@ def test_a_round_that_asks_costs_more_than_its_answers_do() -> None:
         for asks in (2, 32):
             costs.learn_planning(asks, 40e-6 + (6 + asks) * 15e-6)
     assert costs.planning.value == pytest.approx(40e-6)
-    assert [costs.asking_seconds(asks) for asks in (0, 2, 32)] == pytest.approx([0.0, 8 * 15e-6, 38 * 15e-6])
+    unit = COLDER * 15e-6
+    assert [costs.asking_seconds(asks) for asks in (0, 2, 32)] == pytest.approx([0.0, 8 * unit, 38 * unit])

@@ -74,6 +74,7 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
     """Asks each granted drafter once for all its sequences. One that fails is switched off for them, and reported."""
     drafts = [EMPTY] * len(turns)
     for name in {grant.drafter for grant in grants if grant.tokens}:
+        start = time.perf_counter()
         mine = [i for i, grant in enumerate(grants) if grant.drafter == name and grant.tokens]
         sequences = [turns[i].sequence for i in mine]
         asks = [
@@ -81,7 +82,6 @@ def draft(parts: Parts, turns: Seq[Turn], grants: Seq[Grant], rules: Seq[Rule]) 
             for i, s, spec in zip(mine, sequences, (s.request.speculation for s in sequences))
         ]
         unread = parts.planner.unread(name, sequences)
-        start = time.perf_counter()
         try:
             proposed = parts.drafters[name].propose(asks)
             check(name, asks, proposed, parts.decoder.config.vocabulary)

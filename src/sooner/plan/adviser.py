@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sooner.plan.cost import LiveCosts
 from sooner.plan.guard import ASK_EVERY, START_S, Budget, Guard, Pace, Use
-from sooner.plan.policy import Choice, Option, Terms, choose
+from sooner.plan.policy import MARGIN, Choice, Option, Terms, choose
 from sooner.plan.worth import Own, Worth
 
 AHEAD = 32  # tokens that a sequence is expected to go on for at least; beyond them, as many as it has come
@@ -81,7 +81,8 @@ class Adviser:
 
     def terms(self, rows: int, logits: int, plain_s: float, pace: float) -> Terms:
         """Of a round of so many rows without drafts."""
-        return Terms(self.costs.prices(rows, logits), plain_s, pace, self.costs.row_key_seconds)
+        costs = self.costs
+        return Terms(costs.prices(rows, logits), plain_s, pace, costs.row_key_seconds, costs.handling_seconds)
 
     def option(
         self, terms: Terms, seat: Seat, estimate: Iterable[float] | None, limit: int, keys: int
@@ -126,8 +127,8 @@ class Adviser:
             budget.earn(self._earned / len(self._budgets))
         self._earned = 0.0
         for j, option in ((j, option) for j, offer in enumerate(offers) for option in offer):
-            extra = terms.row_s + option.row_s + option.cost.call + option.reading_s
-            loss = extra - option.survival[0] / terms.pace
+            extra = terms.row_s + terms.handling_s + option.row_s + option.cost.call + option.reading_s
+            loss = max(extra - option.survival[0] / terms.pace, 0.0) + MARGIN / terms.pace
             if self._budgets[option.drafter].covers(loss):
                 taken = [option if i == j else None for i in range(len(offers))]
                 return Choice(taken, [int(i == j) for i in range(len(offers))], extra_s=extra, probing=True)

@@ -22,6 +22,8 @@ PRIOR_READ_GBS, PRIOR_GFLOPS, PRIOR_OVERHEAD_S = 10.0, 50.0, 5e-4
 CLIP = 0.25  # the most that one round may tell, as a logarithm: a page fault is no news
 SPEED_GAIN, SHAPE_GAIN = 0.1, 0.04
 WAKING = 6.0  # asks that a round with any costs beside them: the first finds nothing of planning in the caches
+COLDER = 1.6  # of the time of asking, with what the rest of the round loses by it: its memory has left the caches
+HANDLING = 2.0  # asks that a draft costs beside proposing and verifying it: checked, judged, recorded
 STALE = 0.3  # a shape that live rounds contradict by more, as a logarithm
 SETTLED = 40  # rounds after which a correction is believed
 NOISY = 0.2  # spread of the samples behind a table, over their median
@@ -190,10 +192,15 @@ class LiveCosts:
         """What a round takes longer in which drafters give so many answers."""
         return (WAKING + asks) * self.asking.value if asks else 0.0
 
+    @property
+    def handling_seconds(self) -> float:
+        """What a round that drafts costs beside its proposals, its rows and its tokens."""
+        return HANDLING * self.asking.value
+
     def learn_planning(self, asks: int, seconds: float) -> None:
         """Of a round with so many answers."""
         if asks:
-            self.asking.learn((seconds - self.planning.value) / (WAKING + asks))
+            self.asking.learn(COLDER * (seconds - self.planning.value) / (WAKING + asks))
         else:
             self.planning.learn(seconds)
 

@@ -14,12 +14,9 @@ PLAIN_EVERY = 96  # drafting rounds between two plain ones that keep the compari
 SHARE = 0.005  # of the decoding time may go into probes, of all drafters together
 START_S, MOST_S = 0.003, 1.0  # that much before any decoding; and no more, however long nothing was probed
 
-ASKED, ASKED_PRIOR = (
-    0.1,
-    20.0,
-)  # tokens that an answer is hoped to bring before any is known; answers that this counts for
-ASKS = 200.0  # answers that are remembered
-ASK_EVERY = 32  # rounds between two in which a drafter is asked whose answers are not worth their time
+ASKED, ASKED_PRIOR = 0.1, 20.0  # tokens that an answer is hoped to bring at first; answers that this counts for
+ASKS = 40.0  # answers that are remembered
+ASK_EVERY = 24  # rounds between two in which a drafter is asked whose answers are not worth their time
 
 PACE_MEMORY = 200.0  # rounds
 

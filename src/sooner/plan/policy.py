@@ -47,13 +47,14 @@ def fixed(speculation: Speculation, remaining: int) -> Grant:
 @dataclass(slots=True)
 class Terms:
     """What a round's rows cost and its tokens are worth. plain_s: the round without drafts; pace: tokens a second that
-    this batch commits; key_s: what each key adds to a row; floor: what a row has to be worth in tokens, at the lowest
-    price that it may have."""
+    this batch commits; key_s: what each key adds to a row; handling_s: of a round that drafts; floor: what a row has to be
+    worth in tokens, at the lowest price that it may have."""
 
     prices: Prices
     plain_s: float
     pace: float
     key_s: float = 0.0
+    handling_s: float = 0.0
     row_s: float = field(init=False)  # that the first drafted row adds to the pass
     floor: float = field(init=False)
 
@@ -152,7 +153,7 @@ def _fill(options: list[Option | None], terms: Terms) -> Choice:
     order.sort(reverse=True)
     price = terms.prices.up_to(len(order))
     rows, depth = [0] * len(options), dict[str, int]()
-    gain, seconds, best, kept, extra = 0.0, 0.0, 0.0, 0, 0.0
+    gain, seconds, best, kept, extra = 0.0, terms.handling_s, 0.0, 0, 0.0
     for m, (worth, i) in enumerate(order, 1):
         option = options[i]
         assert option is not None

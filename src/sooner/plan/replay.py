@@ -209,8 +209,9 @@ class Replay:
         return passed + choosing + self._drafting(parts) + count * self.costs.other.value + self.costs.planning.value
 
     def _drafting(self, parts: Sequence[Part]) -> float:
-        """Proposals of all drafters, and what they read before."""
-        return sum(
+        """Proposals of all drafters, and what they read before; handling them."""
+        handling = self.costs.handling_seconds if any(part.asked for part in parts) else 0.0
+        return handling + sum(
             self.costs.drafter(name).seconds(
                 sum(part.name == name for part in parts),
                 max(part.asked for part in parts if part.name == name),
