@@ -47,8 +47,8 @@ def fixed(speculation: Speculation, remaining: int) -> Grant:
 @dataclass(slots=True)
 class Terms:
     """What a round's rows cost and its tokens are worth. plain_s: the round without drafts; pace: tokens a second that
-    this batch commits; key_s: what each key adds to a row; handling_s: of a round that drafts; floor: what a row has to be
-    worth in tokens, at the lowest price that it may have."""
+    this batch commits; key_s: what each key adds to a row; handling_s: what drafting at all adds to the round; floor:
+    what a row has to be worth in tokens, at the lowest price that it may have."""
 
     prices: Prices
     plain_s: float
