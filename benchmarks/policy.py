@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=Path, help="as of sooner bench speed; our own where it is left out")
     parser.add_argument("--categories", default="", help="all where it is left out")
     parser.add_argument("--per-category", type=int, help="all where it is left out")
-    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--pairs", type=int, default=2)
     parser.add_argument("--save", action="store_true", help="write the result under results/")
     options = parser.parse_args()
