@@ -186,29 +186,27 @@ class Planner:
         if why := adviser.guard.verdict():
             return dict.fromkeys(asking, Grant("", 0, why))
         pace = self._pace(turns, guests, planned)
-        if self._nobody_asked([guests[i] for i in asking]):
+        if self._nobody_asked([guests[i] for i in asking], pace):
             if len(asking) == len(turns):
                 self._doze, self._resting = adviser.skip(), {turn.sequence.key for turn in turns}
             return dict.fromkeys(asking, RESTS)
         terms = adviser.terms(load.rows, load.logits, planned.plain_s, pace)
         usual = not adviser.all_asked and all(guests[i].asked for i in asking)
         offers = [self._offers(guests[i], turns[i].sequence, load.keys[i], terms) for i in asking]
-        if not usual:
-            planned.asks = None
-        elif planned.asks is not None:
-            planned.asks = sum(use.asks for use in adviser.uses.values())
+        if planned.asks is not None:
+            planned.asks = sum(use.asks for use in adviser.uses.values()) if usual else None
         choice = adviser.advise(terms, offers)
         planned.probing = choice.probing
         planned.taken = {i: option for i, option in zip(asking, choice.options) if option}
         return {i: _grant(choice, j, offers[j], terms) for j, i in enumerate(asking)}
 
-    def _nobody_asked(self, guests: Seq[Guest]) -> bool:
+    def _nobody_asked(self, guests: Seq[Guest], pace: float) -> bool:
         """Whether what drafters would say of these sequences is not worth the time. The first time, in which they read
         the prompt, they are asked in any case."""
         if not all(guest.asked for guest in guests):
             return False
         uses = [chair.seat.use for guest in guests for chair in guest.chairs if not chair.seat.use.rests]
-        return not self.adviser.pays_to_ask(uses)
+        return not self.adviser.pays_to_ask(uses, pace)
 
     def _pace(self, turns: Seq[Turn], guests: Seq[Guest], planned: Planned) -> float:
         """That of decoding where no prompt is in its way."""

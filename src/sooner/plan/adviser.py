@@ -46,7 +46,6 @@ class Adviser:
         self.guard, self.pace = Guard(), Pace()
         self.uses = {name: Use() for name in names}
         self.all_asked = False  # whether this round asks those too that rest otherwise
-        self._pace = 0.0  # tokens a second
         self._rounds = 0
         self._budgets = {name: Budget(START_S / len(names)) for name in names}
         self._earned = 0.0  # seconds of decoding of which the budgets have not had their share
@@ -59,7 +58,7 @@ class Adviser:
     def begin(self, sequences: int, decoding_s: float) -> float:
         """Begins a round; returns its pace, and settles who rests in it. sequences: that decode in it; decoding_s: what
         they alone take without drafts."""
-        pace = self._pace = self.pace.value * sequences / decoding_s
+        pace = self.pace.value * sequences / decoding_s
         self._rounds += 1
         self.all_asked = self._rounds % ASK_EVERY == 0
         needed = 0.0 if self.all_asked else pace * self.costs.asking.value
@@ -67,11 +66,9 @@ class Adviser:
             use.rests = use.gain < needed
         return pace
 
-    def pays_to_ask(self, uses: Sequence[Use]) -> bool:
-        """Whether so many answers of drafters that do not rest are worth this round's time. An item for each answer."""
-        if self.all_asked:
-            return True
-        return sum(use.gain for use in uses) > self._pace * self.costs.asking_seconds(len(uses))
+    def pays_to_ask(self, uses: Sequence[Use], pace: float) -> bool:
+        """Whether answers of drafters that do not rest are worth a round's time at its pace. uses: one an answer."""
+        return self.all_asked or sum(use.gain for use in uses) > pace * self.costs.asking_seconds(len(uses))
 
     def skip(self) -> int:
         """Where everybody rests: counts the rounds until all are asked again as begun; returns how many they are."""

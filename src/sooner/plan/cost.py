@@ -143,7 +143,7 @@ class LiveCosts:
         self.choosing: dict[str, Level] = {}  # seconds to choose one token, by the way of choosing
         self.other = Level()  # seconds a sequence and round after choosing
         self.planning = Level()  # seconds to plan a round in which no drafter is asked, and to learn from it
-        self.asking = Level()  # beyond that, to ask a drafter about a sequence and to weigh what it says; see WAKING
+        self.asking = Level()  # beyond that, for one answer of a drafter and its weighing; see WAKING, COLDER
         self.drafting: dict[str, Level] = {}  # measured over table, by drafter; plain seconds of one not in the table
         self.drafters = dict(table.drafters)  # as the proposals of late have corrected them
         self._base = [table.products(rows) for rows in range(LONGEST)]

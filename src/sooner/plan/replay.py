@@ -171,10 +171,11 @@ class Replay:
         if not active or adviser.guard.verdict():
             return [Part()] * len(active), False, 0
         alone = self._seconds(active, [], [Part()] * len(active)) if fresh else plain_s
-        terms = adviser.terms(*_rows(active, fresh, 0), plain_s, adviser.begin(len(active), alone))
+        pace = adviser.begin(len(active), alone)
         awake = [name for name in names if not adviser.uses[name].rests]
-        if not adviser.pays_to_ask([adviser.uses[name] for one in active if one.room for name in awake]):
+        if not adviser.pays_to_ask([adviser.uses[name] for one in active if one.room for name in awake], pace):
             return [Part()] * len(active), False, 0
+        terms = adviser.terms(*_rows(active, fresh, 0), plain_s, pace)
         offers = [self._options(one, awake, adviser, terms) for one in active]
         asks = sum(use.asks for use in adviser.uses.values())
         choice = adviser.advise(terms, offers)
