@@ -80,8 +80,19 @@ def test_misshapen_blocks_and_caches_are_refused(fast: CpuKernels) -> None:
     (block,) = make_blocks(fast, "f32", HEADS[:1])
     with pytest.raises(ValueError, match="down is"):
         fast.blocks(inputs(rows), (replace(block, down=block.out),), caches, rows)
-    with pytest.raises(TypeError, match="must be contiguous"):
-        fast.blocks(inputs(rows), (block,), [make_cache(pages, 1, 16)], rows)
+    apart, close = caches[0], copy_cache(caches[0])
+    misshapen = (
+        make_cache(pages, 1, 16),
+        LayerCache(apart.keys, close.values),
+        LayerCache(close.keys.transpose(2, 3).contiguous().transpose(2, 3), close.values),
+        LayerCache(close.keys.half(), close.values.half()),
+    )
+    for cache in misshapen:
+        with pytest.raises(TypeError, match="contiguous within a page"):
+            fast.blocks(inputs(rows), (block,), [cache], rows)
+    two = make_blocks(fast, "f32", HEADS)
+    with pytest.raises(ValueError, match=f"caches of .{pages}, {pages + 1}. pages"):
+        fast.blocks(inputs(rows), two, [*caches, make_cache(pages + 1, 2, 16)], rows)
     with pytest.raises(ValueError, match="argument 2"):
         fast.blocks(inputs(rows), (block, block), caches, rows)
 

@@ -35,7 +35,8 @@ def test_what_does_not_fit_begins_a_new_piece() -> None:
 @pytest.mark.skipif(not SMAPS.exists(), reason="only Linux tells")
 def test_huge_pages_were_asked_for() -> None:
     """`hg` among the flags of its mapping; whether there are any is the system's affair."""
-    data = huge(4 * HUGE).zero_()
+    data = huge(4 * HUGE)
+    assert not data.any()
     start = data.data_ptr()
     assert start % HUGE == 0
     places = re.finditer(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags: (.*?)$", SMAPS.read_text(), re.MULTILINE | re.DOTALL)

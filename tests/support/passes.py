@@ -92,11 +92,14 @@ def take_rows(rows: Rows, index: list[int]) -> Rows:
 
 
 def make_cache(pages: int, kv: int, size: int, seed: int = 0) -> LayerCache:
-    g = torch.Generator().manual_seed(seed)
-    return LayerCache(torch.randn(pages, kv, size, PAGE, generator=g), torch.randn(pages, kv, PAGE, size, generator=g))
+    """The second of three layers that share pages, as in a `PagedCache`."""
+    memory = torch.randn(pages, 3, 2, kv * size * PAGE, generator=torch.Generator().manual_seed(seed))
+    keys, values = memory[:, 1].unbind(1)
+    return LayerCache(keys.view(pages, kv, size, PAGE), values.view(pages, kv, PAGE, size))
 
 
 def copy_cache(cache: LayerCache) -> LayerCache:
+    """Its pages lie side by side."""
     return LayerCache(cache.keys.clone(), cache.values.clone())
 
 

@@ -3,11 +3,11 @@
 import zlib
 
 import pytest
-import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sooner.bench.machine import memory_mb
 from sooner.cache.paged import PagedCache, Table
 from sooner.errors import CapacityError
 from sooner.kernels.interface import PAGE
@@ -151,10 +151,16 @@ def test_impossible_lengths_raise() -> None:
         cache.reserve(table, 33)
 
 
-def test_an_untouched_cpu_cache_takes_no_memory_to_speak_of() -> None:
-    cache = PagedCache(2, 4, 64, pages=4096)
-    assert cache.layers[0].keys.dtype == torch.float32
-    assert cache.free_pages == 4096
+@pytest.mark.skipif(not memory_mb(), reason="the system does not tell")
+def test_a_cpu_cache_takes_memory_as_it_is_written_and_all_layers_together() -> None:
+    before = memory_mb()["resident"]
+    cache = PagedCache(30, 3, 64, pages=4096)  # 3 GB
+    table = Table()
+    cache.reserve(table, 1)
+    for layer in cache.layers:
+        layer.keys[table.pages[0]] = layer.values[table.pages[0]] = 1.0
+    assert cache.token_bytes == 30 * 2 * 3 * 64 * 4
+    assert memory_mb()["resident"] - before < 16  # 0.7 MB of a page, in at most two huge ones
 
 
 def test_published_pages_outlive_their_sequence_and_go_oldest_first() -> None:

@@ -11,16 +11,17 @@ written; neither are pages with several holders.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-import numpy as np
 import torch
 
 from sooner.errors import CapacityError
 from sooner.kernels.interface import PAGE, LayerCache
+from sooner.kernels.memory import huge
 
 Content = tuple[int, tuple[int, ...]]  # the name of the page before (0: none), and this page's tokens
 
@@ -45,24 +46,19 @@ class PagedCache:
     """`pages` pages of PAGE positions for every layer, shared by all sequences and counted by reference."""
 
     def __init__(
-        self,
-        layers: int,
-        kv_heads: int,
-        head_size: int,
-        pages: int,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        self, layers: int, kv_heads: int, head_size: int, pages: int, device: torch.device | str = "cpu"
     ) -> None:
-        def zeros(*shape: int) -> torch.Tensor:
-            # On the CPU numpy's zeros take memory only where a page is written; torch's would touch all of it.
-            if torch.device(device).type == "cpu" and dtype == torch.float32:
-                return torch.from_numpy(np.zeros(shape, np.float32))
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        self.layers = [
-            LayerCache(zeros(pages, kv_heads, head_size, PAGE), zeros(pages, kv_heads, PAGE, head_size))
-            for _ in range(layers)
-        ]
+        # All layers of a page lie side by side, so that a sequence takes memory as it grows, and not a piece of every
+        # layer's at once; on the CPU memory that nobody has written yet is not taken at all.
+        shape = (pages, layers, 2, kv_heads * head_size * PAGE)
+        if torch.device(device).type == "cpu":
+            memory = huge(math.prod(shape) * torch.float32.itemsize).view(torch.float32).view(shape)
+        else:
+            memory = torch.zeros(shape, device=device)
+        self._memory = memory
+        self._keys = memory[:, :, 0].view(pages, layers, kv_heads, head_size, PAGE)
+        self._values = memory[:, :, 1].view(pages, layers, kv_heads, PAGE, head_size)
+        self.layers = [LayerCache(*pair) for pair in zip(self._keys.unbind(1), self._values.unbind(1))]
         self.pages = pages
         self._free = list(range(pages - 1, -1, -1))
         self._holders = [0] * pages
@@ -75,7 +71,7 @@ class PagedCache:
     @property
     def token_bytes(self) -> int:
         """Bytes of keys and values of one position, all layers."""
-        return sum(layer.keys.nbytes + layer.values.nbytes for layer in self.layers) // (self.pages * PAGE)
+        return self._memory.nbytes // (self.pages * PAGE)
 
     @property
     def free_pages(self) -> int:
@@ -207,17 +203,14 @@ class PagedCache:
 
     def _copy(self, page: int) -> int:
         fresh = self._take()
-        for layer in self.layers:
-            layer.keys[fresh] = layer.keys[page]
-            layer.values[fresh] = layer.values[page]
+        self._memory[fresh] = self._memory[page]
         self._drop(page)
         return fresh
 
     def _move(self, source: int, target: int) -> None:
         (page, offset), (to_page, to_offset) = divmod(source, PAGE), divmod(target, PAGE)
-        for layer in self.layers:
-            layer.keys[to_page, :, :, to_offset] = layer.keys[page, :, :, offset]
-            layer.values[to_page, :, to_offset] = layer.values[page, :, offset]
+        self._keys[to_page, ..., to_offset] = self._keys[page, ..., offset]
+        self._values[to_page, ..., to_offset, :] = self._values[page, ..., offset, :]
 
 
 def pages_for(length: int) -> int:

@@ -16,7 +16,17 @@ from torch import Tensor
 from sooner.errors import InputError
 from sooner.kernels.cpu import library
 from sooner.kernels.cpu.library import ACTIVATIONS, FORMATS, BlockStruct, HeadsStruct, RowsStruct
-from sooner.kernels.cpu.structs import Matrix, Memory, address_of, heads_struct, item, matrix, memory_of, rows_struct
+from sooner.kernels.cpu.structs import (
+    Matrix,
+    Memory,
+    address_of,
+    cache_struct,
+    heads_struct,
+    item,
+    matrix,
+    memory_of,
+    rows_struct,
+)
 from sooner.kernels.formats import DTYPES, LAYOUTS, ROUNDED, Stored
 from sooner.kernels.interface import PAGE, Activation, Block, Heads, LayerCache, Norm, Rows
 from sooner.kernels.memory import Rooms
@@ -140,15 +150,14 @@ class CpuKernels:
         return known[1]
 
     def attend(self, qkv: Tensor, cache: LayerCache, rows: Rows, heads: Heads) -> Tensor:
-        n, pages = qkv.shape[0], cache.keys.shape[0]
+        n, memory = qkv.shape[0], cache_struct(cache, heads)
         out = torch.empty(n, heads.query * heads.size)
         if n:
             self._library.sooner_attend(
                 self._pool,
                 address_of(qkv, (n, (heads.query + 2 * heads.kv) * heads.size)),
-                address_of(cache.keys, (pages, heads.kv, heads.size, PAGE)),
-                address_of(cache.values, (pages, heads.kv, PAGE, heads.size)),
-                self._rows_of(rows, pages, n, heads), self._heads_of(heads), out.data_ptr(),
+                ctypes.addressof(memory), self._rows_of(rows, len(cache.keys), n, heads), self._heads_of(heads),
+                out.data_ptr(),
             )  # fmt: skip
         return out
 
@@ -162,8 +171,8 @@ class CpuKernels:
         address = self._rows_of(rows, memory.pages, n, stack.heads)
         part = range(len(blocks))[start:end]
         self._library.sooner_blocks(
-            self._pool, item(stack.structs, part.start), len(part), item(memory.keys, part.start),
-            item(memory.values, part.start), address, address_of(x, (n, width)), scratch.data_ptr(),
+            self._pool, item(stack.structs, part.start), len(part), item(memory.structs, part.start), address,
+            address_of(x, (n, width)), scratch.data_ptr(),
         )  # fmt: skip
         return x
 

@@ -12,6 +12,7 @@ from ctypes import (
     c_float,
     c_int,
     c_int32,
+    c_int64,
     c_size_t,
     c_uint32,
     c_uint64,
@@ -25,7 +26,7 @@ from sooner.errors import InputError, SoonerError
 PATH = Path(os.environ.get("SOONER_KERNELS", Path(__file__).parent / "_kernels.so"))  # set to test a sanitized build
 FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "g32q4", "g32q8", "g16q8")  # in the order of enum Format
 ACTIVATIONS = ("silu", "gelu_tanh")
-INTERFACE = 2  # that of native/api.cpp
+INTERFACE = 3  # that of native/api.cpp
 
 
 class MatrixStruct(Structure):
@@ -52,6 +53,10 @@ class HeadsStruct(Structure):
     )
 
 
+class CacheStruct(Structure):
+    _fields_ = (("keys", c_void_p), ("values", c_void_p), ("page", c_int64))
+
+
 class BlockStruct(Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("qkv", "out", "gated", "down", "heads", "attn_norm", "mlp_norm")),
@@ -76,8 +81,8 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
         c_int,
         (c_void_p, c_void_p, c_int, c_double, c_int, c_double, c_double, c_uint64, c_uint32, c_uint32),
     ),
-    "blocks": (None, (c_void_p, c_void_p, c_int, *[c_void_p] * 5)),
-    "attend": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "blocks": (None, (c_void_p, c_void_p, c_int, *[c_void_p] * 4)),
+    "attend": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sooner.errors import InputError
-from sooner.kernels.cpu.library import FORMATS, HeadsStruct, MatrixStruct, RowsStruct
+from sooner.kernels.cpu.library import FORMATS, CacheStruct, HeadsStruct, MatrixStruct, RowsStruct
 from sooner.kernels.interface import PAGE, Block, Heads, LayerCache, Rows
 
 MOST_HEAD_SIZE = 256
@@ -39,8 +39,7 @@ class Memory:
     """The caches of a pass as the library reads them."""
 
     caches: Sequence[LayerCache]
-    keys: ctypes.Array[ctypes.c_void_p]
-    values: ctypes.Array[ctypes.c_void_p]
+    structs: ctypes.Array[CacheStruct]
     pages: int
 
 
@@ -66,17 +65,24 @@ def matrix(
 
 
 def memory_of(caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> Memory:
-    pages = caches[0].keys.shape[0]
-    addresses = [
-        (
-            address_of(cache.keys, (pages, block.heads.kv, block.heads.size, PAGE)),
-            address_of(cache.values, (pages, block.heads.kv, PAGE, block.heads.size)),
-        )
-        for cache, block in zip(caches, blocks, strict=True)
-    ]
-    keys, values = zip(*addresses)
-    pointers = ctypes.c_void_p * len(addresses)
-    return Memory(caches, pointers(*keys), pointers(*values), pages)
+    structs = [cache_struct(cache, block.heads) for cache, block in zip(caches, blocks, strict=True)]
+    pages = {len(cache.keys) for cache in caches}
+    if len(pages) > 1:
+        raise ValueError(f"caches of {sorted(pages)} pages in one pass")
+    return Memory(caches, (CacheStruct * len(structs))(*structs), pages.pop())
+
+
+def cache_struct(cache: LayerCache, heads: Heads) -> CacheStruct:
+    """Pages may lie apart, equally far in keys and values; within a page nothing may."""
+    pages, step = len(cache.keys), cache.keys.stride(0)
+    shapes = (pages, heads.kv, heads.size, PAGE), (pages, heads.kv, PAGE, heads.size)
+    for x, shape in zip((cache.keys, cache.values), shapes):
+        if x.shape != shape or x.dtype != torch.float32 or x.stride(0) != step or not x[:1].is_contiguous():
+            raise TypeError(
+                f"a cache of {x.dtype} {tuple(x.shape)}, strides {x.stride()}: must be torch.float32 {shape}, "
+                f"contiguous within a page, {step} floats from page to page"
+            )
+    return CacheStruct(cache.keys.data_ptr(), cache.values.data_ptr(), step)
 
 
 def rows_struct(rows: Rows) -> RowsStruct:

@@ -84,7 +84,7 @@ void attend(Pool& pool, const Attend& job) {
 
 // Rises with every change of a call's arguments or of a struct, here and in library.py: Python is newer than the library
 // where somebody updated the sources and did not build again, and would then be misunderstood in silence.
-EXPORT int sooner_interface() { return 2; }
+EXPORT int sooner_interface() { return 3; }
 
 EXPORT int sooner_supports(const char* name) { return find(name) != nullptr; }
 
@@ -151,15 +151,15 @@ EXPORT const char* sooner_check_rows(Rows* rows, int pages) {
   return nullptr;
 }
 
-EXPORT void sooner_attend(void* pool, const float* qkv, float* keys, float* values, const Rows* rows,
-                          const Heads* heads, float* out) {
-  attend(*static_cast<Pool*>(pool), {qkv, keys, values, rows, heads, out});
+EXPORT void sooner_attend(void* pool, const float* qkv, const Cache* cache, const Rows* rows, const Heads* heads,
+                          float* out) {
+  attend(*static_cast<Pool*>(pool), {qkv, *cache, rows, heads, out});
 }
 
-// x [rows, width] through `count` blocks, in place. keys, values: of each block's cache. scratch: for each row the
-// widths of qkv, of the heads' output and of the gated product.
-EXPORT void sooner_blocks(void* pool, const Block* blocks, int count, float* const* keys, float* const* values,
-                          const Rows* rows, float* x, float* scratch) {
+// x [rows, width] through `count` blocks, in place. caches: of each block. scratch: for each row the widths of qkv, of
+// the heads' output and of the gated product.
+EXPORT void sooner_blocks(void* pool, const Block* blocks, int count, const Cache* caches, const Rows* rows, float* x,
+                          float* scratch) {
   Pool& team = *static_cast<Pool*>(pool);
   const int n = rows->rows;
   if (!n) return;
@@ -167,7 +167,7 @@ EXPORT void sooner_blocks(void* pool, const Block* blocks, int count, float* con
     const Block& b = blocks[i];
     float *qkv = scratch, *mixed = qkv + size_t(n) * size_t(b.qkv->n), *inner = mixed + size_t(n) * size_t(b.out->k);
     multiply(team, {b.qkv, x, n, 0, b.attn_norm, b.attn_eps, nullptr, qkv, b.out});
-    attend(team, {qkv, keys[i], values[i], rows, b.heads, mixed});
+    attend(team, {qkv, caches[i], rows, b.heads, mixed});
     multiply(team, {b.out, mixed, n, 0, nullptr, 0.0f, x, x, b.gated});
     multiply(team, {b.gated, x, n, b.activation, b.mlp_norm, b.mlp_eps, nullptr, inner, b.down});
     multiply(team, {b.down, inner, n, 0, nullptr, 0.0f, x, x, i + 1 < count ? blocks[i + 1].qkv : nullptr});

@@ -66,9 +66,15 @@ struct Embed {
   float* out;  // [rows, k]
 };
 
+// Of one layer; page: the floats from one page to the next, in both.
+struct Cache {
+  float *keys, *values;
+  int64_t page;
+};
+
 struct Attend {
   const float* qkv;  // [rows, (query + 2 kv) * size]
-  float *keys, *values;
+  Cache cache;
   const Rows* rows;
   const Heads* heads;
   float* out;  // [rows, query * size]

@@ -78,9 +78,9 @@ struct Attention {
     if (beyond >= 0) return rows.extra[row * rows.extra_width + beyond];
     return page(row, position / PAGE) * PAGE + position % PAGE;
   }
-  float* keys(int page, int kv) const { return job.keys + page_of(page, kv); }
-  float* values(int page, int kv) const { return job.values + page_of(page, kv); }
-  size_t page_of(int page, int kv) const { return (size_t(page) * heads.kv + kv) * size_t(heads.size * PAGE); }
+  float* keys(int page, int kv) const { return job.cache.keys + place(page, kv); }
+  float* values(int page, int kv) const { return job.cache.values + place(page, kv); }
+  int64_t place(int page, int kv) const { return page * job.cache.page + int64_t(kv) * (heads.size * PAGE); }
   size_t number(int row, int kv, int head) const { return (size_t(kv) * rows.rows + row) * group + head; }
   float* query(int row, int kv, int head) const { return queries + number(row, kv, head) * size_t(heads.size); }
   float* partial(int segment, int row, int kv, int head) const {
