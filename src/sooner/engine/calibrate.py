@@ -32,7 +32,8 @@ from sooner.types import Draft, Ledger, Request, SamplingParams
 SECONDS, LEAST_PASSES = 2.5, 60  # time for the curve, at least so many passes of one row; the drafters come on top
 FEWEST = 3  # numbers of rows that are measured whatever it takes
 KEYS, KEY_ROWS = 256, (1, 8)  # passes that tell what keys cost
-SWEEPS = (64, 16, 32, 16, 16, 32, 16)  # the most rows of a pass in each: few rows are measured often
+# The fewest and most rows of a pass in each: few are measured often, and of many it is enough to know what each adds.
+SWEEPS = ((1, 64), (1, 16), (1, 32), (1, 16), (128, 256), (1, 16), (1, 32), (1, 16), (128, 256))
 TOKENS = 4  # of a draft that tells what a further token costs
 CROWD = 4  # sequences that tell what a further sequence costs
 TRIES = 3
@@ -52,13 +53,13 @@ def head_share(decoder: Decoder) -> float:
 
 def measure(decoder: Decoder, drafters: Mapping[str, Drafter], seconds: float = SECONDS) -> CostTable:
     """Times passes of made-up tokens and proposals of each drafter. The engine's own cache is not touched."""
-    bench = Bench(decoder, decoder.new_cache(pages_for(KEYS + max(SWEEPS) + 2)))
+    bench = Bench(decoder, decoder.new_cache(pages_for(KEYS + max(most for _, most in SWEEPS) + 2)))
     bench.seconds(1)  # the first pass of a process is slow
     seconds = max(seconds, LEAST_PASSES * bench.seconds(1))
     deadline = time.perf_counter() + seconds
     samples: dict[int, list[float]] = {}
-    for most in SWEEPS:
-        for rows in (rows for rows in KNOTS if rows <= most):
+    for least, most in SWEEPS:
+        for rows in (rows for rows in KNOTS if least <= rows <= min(most, decoder.config.context)):
             if time.perf_counter() < deadline or len(samples) < FEWEST:
                 samples.setdefault(rows, []).append(bench.seconds(rows))
     curve = not_falling([_typical(taken) for taken in samples.values()])
@@ -195,6 +196,7 @@ def identity(decoder: Decoder) -> dict[str, Any]:
         "formats": formats(decoder),
         "activations": decoder.kernels.activations,
         "bytes": weight_bytes(decoder),
+        "sweeps": SWEEPS,
     }
 
 

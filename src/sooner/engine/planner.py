@@ -22,7 +22,8 @@ from sooner.plan.policy import Choice, Grant, Option, Terms, fixed
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
-READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose")
+READS, PLAIN = Grant("", 0, PREFILL), Grant("", 0, "no drafter was asked for")
+SILENT = Grant("", 0, "plain: nothing to propose")
 RESTS = Grant("", 0, "plain: of late asking has not been worth its time")
 COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
 
@@ -97,6 +98,8 @@ class Planner:
 
     def grant(self, turns: Seq[Turn]) -> list[Grant]:
         """A grant for every turn; requests with a fixed length get what they say."""
+        if not self._drafters:  # nothing to weigh, and no cost that anybody asks for
+            return [READS if turn.prefills else PLAIN for turn in turns]
         start, asked = time.perf_counter(), self.asking_s
         grants = [RESTS] * len(turns) if self._dozes(turns) else self._weigh(turns)
         spent = time.perf_counter() - start
@@ -257,7 +260,7 @@ class Planner:
 
     def _plain_seconds(self, guests: Seq[Guest], load: Load) -> float:
         choosing = sum(self.costs.choosing_seconds(guest.kind) for guest in guests)
-        return self._pass_seconds(load) + choosing + self.costs.other.value * len(guests) + self.costs.planning.value
+        return self._pass_seconds(load) + choosing + self.costs.other.value * len(guests)
 
     def _pass_seconds(self, load: Load) -> float:
         return self.costs.pass_seconds(load.rows, load.logits, sum(load.keys), load.row_keys)

@@ -189,8 +189,8 @@ class LiveCosts:
         return level.value if level else 0.0
 
     def asking_seconds(self, asks: int) -> float:
-        """What a round takes longer in which drafters give so many answers."""
-        return (WAKING + asks) * self.asking.value if asks else 0.0
+        """What a round takes longer in which drafters give so many answers: it is planned, and they are weighed."""
+        return self.planning.value + (WAKING + asks) * self.asking.value if asks else 0.0
 
     @property
     def handling_seconds(self) -> float:

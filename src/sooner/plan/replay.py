@@ -130,7 +130,7 @@ class Replay:
             parts, probing, asks = self._advised(active, fresh, setting.names, adviser, plain_s)
         else:
             parts = [self._part(one, setting.drafter, min(setting.tokens, one.room)) for one in active]
-        seconds = self._seconds(active, fresh, parts) + self.costs.asking_seconds(asks)
+        seconds = self._seconds(active, fresh, parts) + self._planning(parts, asks)
         if setting.tokens is None and active and not fresh:
             tokens = 1.0 + sum(part.accepted for part in parts) / len(active)
             drafted = any(part.drafted for part in parts)
@@ -207,7 +207,11 @@ class Replay:
         rows = _rows(active, fresh, sum(part.drafted for part in parts))
         passed = self.costs.pass_seconds(*rows, keys, row_keys)
         choosing = (count + accepted) * self.costs.choosing_seconds(self.kind)
-        return passed + choosing + self._drafting(parts) + count * self.costs.other.value + self.costs.planning.value
+        return passed + choosing + self._drafting(parts) + count * self.costs.other.value
+
+    def _planning(self, parts: Sequence[Part], asks: int) -> float:
+        """Rounds in which nobody is asked were settled long before."""
+        return self.costs.asking_seconds(asks) or self.costs.planning.value * any(part.asked for part in parts)
 
     def _drafting(self, parts: Sequence[Part]) -> float:
         """Proposals of all drafters, and what they read before; handling them."""
