@@ -18,12 +18,11 @@ from sooner.engine.scheduler import Turn
 from sooner.engine.sequence import Sequence, switch_off
 from sooner.plan.adviser import Adviser, Seat, rounds_ahead
 from sooner.plan.cost import SETTLED, LiveCosts
-from sooner.plan.policy import Choice, Grant, Option, Terms, fixed
+from sooner.plan.policy import PLAIN, Choice, Grant, Option, Terms, fixed
 from sooner.types import Draft, Rule
 
 PREFILL = "prefill"
-READS, PLAIN = Grant("", 0, PREFILL), Grant("", 0, "no drafter was asked for")
-SILENT = Grant("", 0, "plain: nothing to propose")
+READS, SILENT = Grant("", 0, PREFILL), Grant("", 0, "plain: nothing to propose")
 RESTS = Grant("", 0, "plain: of late asking has not been worth its time")
 COSTS_EVERY = 4  # rounds between two that correct the costs, which takes longer than it is worth in every one
 

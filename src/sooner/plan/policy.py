@@ -30,6 +30,9 @@ class Grant:
     reason: str
 
 
+PLAIN = Grant("", 0, "no drafter was asked for")
+
+
 def fixed(speculation: Speculation, remaining: int) -> Grant:
     """The request's own first drafter and length, as far as the request can use it.
 
@@ -37,7 +40,7 @@ def fixed(speculation: Speculation, remaining: int) -> Grant:
     remaining - 1 drafted tokens could never be used.
     """
     if not speculation.drafters:
-        return Grant("", 0, "no drafter was asked for")
+        return PLAIN
     tokens = min(speculation.longest, remaining - 1)
     if tokens < 1:
         return Grant("", 0, f"{remaining} token to go" if remaining == 1 else "draft_tokens is 0")
