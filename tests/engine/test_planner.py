@@ -237,3 +237,18 @@ def test_only_rounds_that_read_no_prompt_tell_what_planning_takes(monkeypatch: p
     run(machine, [auto([3, 1, 4, 1, 5], "suffix")])
     rounds = len(records) - 2  # the prompt's, and the one in which the drafter first sees it
     assert 0 < len(heard) <= rounds and set(heard) <= {0, 1}
+
+
+def test_an_engine_without_drafters_plans_nothing() -> None:
+    """Plain decoding is what drafting is compared with: it must not pay for choices that it does not have."""
+    machine, records = engine({}, costs=CHEAP)
+    one = request([3, 1, 4, 1, 5], GREEDY)
+    assert run(machine, [one])[0].tokens == plain(one).tokens
+    assert machine.parts.planner.seconds == 0.0 and not machine.parts.planner.costs.passes
+    assert kinds(records) == ["prefill"] + ["no drafter was asked for"] * (len(records) - 1)
+
+
+def test_tables_know_passes_of_many_rows_and_none_beyond_the_context() -> None:
+    table = measure(tiny_decoder(), {}, seconds=5.0)
+    assert max(table.rows) == min(256, tiny_decoder().config.context)
+    assert list(table.rows) == sorted(table.rows)
