@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sooner.plan.cost import NOISY
 from tests.cli.test_generate import sooner
 from tests.support.tiny_models import write_gguf
 
@@ -30,6 +31,8 @@ def plan(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     for part in ("in flight", "theory", "of 16 full contexts", "At 1 request in flight", "At 2 requests in flight"):
         assert part in done.stdout
+    spread = json.loads(out.read_text())["start"]["table"]["spread"]
+    assert ("do not trust" in done.stderr) == (spread > NOISY)
     return out
 
 

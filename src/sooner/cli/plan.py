@@ -113,6 +113,11 @@ def plan(
 
         for path in draw_plan(result, plots):
             note(f"wrote {path}")
+    if (table := parts.planner.costs.table).noisy:
+        note(
+            f"do not trust these figures: passes timed to learn what they cost took {table.spread:.0%} longer "
+            "than the fastest of their kind; run this again when nothing else uses the machine"
+        )
     print(json.dumps(result) if as_json else text(result))
 
 

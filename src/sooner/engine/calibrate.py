@@ -196,7 +196,7 @@ def identity(decoder: Decoder) -> dict[str, Any]:
         "formats": formats(decoder),
         "activations": decoder.kernels.activations,
         "bytes": weight_bytes(decoder),
-        "sweeps": SWEEPS,
+        "sweeps": [list(sweep) for sweep in SWEEPS],  # as JSON gives it back
     }
 
 
