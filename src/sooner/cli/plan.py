@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from sooner.errors import InputError
 from sooner.types import SamplingParams
 
 if TYPE_CHECKING:
+    from sooner.bench.workloads import Prompt
     from sooner.llm import LLM
 
 
@@ -77,10 +79,7 @@ def plan(
         raise InputError("plan needs a model; for example sooner plan smollm2, or use --what-if without one")
     if not draft:
         raise InputError("plan needs a draft to judge; add --draft suffix")
-    from sooner.bench.trace import record, replay_of
-    from sooner.bench.verdict import footprint, judge
     from sooner.bench.workloads import load_prompts, select
-    from sooner.engine.plan_file import contents
 
     loads = whole_numbers("--concurrency", concurrency)
     if min(loads) < 1:
@@ -89,8 +88,6 @@ def plan(
     chosen = select(load_prompts(prompts), [], per_category)
     machine = {"weights": weights, "activations": activations, "threads": threads}
     llm = load_model(model, draft=draft, max_context=max_context, max_sequences=1, **machine)
-    recorded = record(llm, chosen, params, note)
-    parts = llm.engine.parts
     settings = {
         "model": model,
         "weights": weights,
@@ -101,24 +98,38 @@ def plan(
         "prompts": prompts.name if prompts else "ours",
         "per_category": per_category,
     }
-    names = draft.split(",")
-    result = head(llm, "plan", settings, seed)
-    result |= judge(replay_of(llm, params), recorded, names, loads, seed)
-    result |= {"costs": live_costs(llm), "start": contents(llm.decoder, parts.planner, names)}
-    drafters = {name: parts.drafters[name] for name in names}
-    result["memory"] = footprint(drafters, parts.cache.token_bytes, llm.config.context)
+    result = head(llm, "plan", settings, seed) | foretell(llm, chosen, params, loads, seed)
     keep(result, out, no_save)
     if plots:
         from sooner.bench.plan_plots import draw_plan
 
         for path in draw_plan(result, plots):
             note(f"wrote {path}")
-    if (table := parts.planner.costs.table).noisy:
+    print(json.dumps(result) if as_json else text(result))
+
+
+def foretell(
+    llm: LLM, prompts: Sequence[Prompt], params: SamplingParams, loads: Sequence[int], seed: int
+) -> dict[str, Any]:
+    """Answers the prompts once and plays the answers again at each load. `seed` is that of the intervals."""
+    from sooner.bench.trace import record, replay_of
+    from sooner.bench.verdict import footprint, judge
+    from sooner.engine.plan_file import contents
+
+    recorded, parts, names = record(llm, prompts, params, note), llm.engine.parts, llm.speculation.drafters
+    table = parts.planner.costs.table
+    if table.noisy:
         note(
             f"do not trust these figures: passes timed to learn what they cost took {table.spread:.0%} longer "
             "than the fastest of their kind; run this again when nothing else uses the machine"
         )
-    print(json.dumps(result) if as_json else text(result))
+    drafters = {name: parts.drafters[name] for name in names}
+    return {
+        **judge(replay_of(llm, params), recorded, names, loads, seed),
+        "costs": live_costs(llm),
+        "start": contents(llm.decoder, parts.planner, names),
+        "memory": footprint(drafters, parts.cache.token_bytes, llm.config.context),
+    }
 
 
 def refuse_idle(*given: tuple[object, str, str]) -> None:

@@ -74,10 +74,10 @@ def memory_of(caches: Sequence[LayerCache], blocks: Sequence[Block[Matrix]]) -> 
 
 def cache_struct(cache: LayerCache, heads: Heads) -> CacheStruct:
     """Pages may lie apart, equally far in keys and values; within a page nothing may."""
-    pages, step = len(cache.keys), cache.keys.stride(0)
-    shapes = (pages, heads.kv, heads.size, PAGE), (pages, heads.kv, PAGE, heads.size)
-    for x, shape in zip((cache.keys, cache.values), shapes):
-        if x.shape != shape or x.dtype != torch.float32 or x.stride(0) != step or not x[:1].is_contiguous():
+    pages, step, head = len(cache.keys), cache.keys.stride(0), heads.size * PAGE
+    for x, (rows, columns) in ((cache.keys, (heads.size, PAGE)), (cache.values, (PAGE, heads.size))):
+        shape = (pages, heads.kv, rows, columns)
+        if x.shape != shape or x.dtype != torch.float32 or x.stride() != (step, head, columns, 1):
             raise TypeError(
                 f"a cache of {x.dtype} {tuple(x.shape)}, strides {x.stride()}: must be torch.float32 {shape}, "
                 f"contiguous within a page, {step} floats from page to page"
